@@ -1,0 +1,118 @@
+"""Records and the table against which every received byte is verified.
+
+A record derives from (seed, call, rank), so that any process can make any rank's. One table per process holds the expected
+record of every rank (or only of those that the first rounds can bring); every rank of that process compares what it
+receives with it, so that memory grows with n, not with n squared. Pure: no clock, no socket.
+
+The table lies in the order in which a ring delivers blocks, by descending rank, so that a run of blocks is one slice.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from emucoll.wire.address import Buffer
+
+_CHUNK_BYTES = 8 * 1024 * 1024
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def derived_records(ranks: npt.NDArray[np.int64], seed: int, call: int, record_bytes: int) -> npt.NDArray[np.uint8]:
+    """The records of `ranks` as rows of `record_bytes` bytes: SplitMix64 of (seed, call, rank, word)."""
+    words = -(-record_bytes // 8)
+    key = _mix(np.uint64(seed & (2**64 - 1)) + _GOLDEN * np.uint64(call + 1))
+    stream = _mix(ranks.astype(np.uint64) + key)[:, None]
+    counter = np.arange(1, words + 1, dtype=np.uint64) * _GOLDEN
+    return _mix(stream + counter).view(np.uint8).reshape(len(ranks), -1)[:, :record_bytes]
+
+
+def _mix(x: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
+    with np.errstate(over="ignore"):
+        z = np.asarray(x, dtype=np.uint64)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        result: npt.NDArray[np.uint64] = z ^ (z >> np.uint64(31))
+        return result
+
+
+@dataclass(slots=True)
+class WrongBlocks:
+    """Blocks that differ from their record, over the ranks of one process; the first few by name."""
+
+    count: int = 0
+    named: list[tuple[int, int, str]] = field(default_factory=list)
+    """(rank that received it, block, what differs), at most NAMED of them."""
+
+    NAMED = 16
+
+    def add(self, rank: int, block: int, what: str) -> None:
+        """`rank` received `block` wrong."""
+        self.count += 1
+        if len(self.named) < self.NAMED:
+            self.named.append((rank, block, what))
+
+
+class RecordTable:
+    """The expected record of every rank, by descending rank."""
+
+    def __init__(self, n: int, record_bytes: int, rows: bytes, first: int | None = None) -> None:
+        """`rows`: the records of ranks `first`, `first` - 1, ... (mod n); `first` is n - 1 unless given."""
+        self.n = n
+        self.record_bytes = record_bytes
+        self._first = n - 1 if first is None else first
+        self._rows = rows
+        self._count = len(rows) // record_bytes if record_bytes else n
+
+    @classmethod
+    def derived(cls, n: int, record_bytes: int, seed: int, call: int, ranks: range, rounds: int) -> "RecordTable":
+        """What `ranks` can meet in `rounds` rounds of a ring: their own records and those of the `rounds` before them."""
+        count = min(n, len(ranks) + rounds)
+        first = (ranks.stop - 1) % n if count < n else n - 1
+        step = max(1, _CHUNK_BYTES // max(1, record_bytes))
+        rows = bytearray()
+        for start in range(0, count, step):
+            chunk = (first - np.arange(start, min(count, start + step), dtype=np.int64)) % n
+            rows += derived_records(chunk, seed, call, record_bytes).tobytes()
+        return cls(n, record_bytes, bytes(rows), first)
+
+    @classmethod
+    def of_records(cls, records: Buffer, record_bytes: int) -> "RecordTable":
+        """From the records of ranks 0 ... n - 1, in rank order."""
+        rows = np.frombuffer(records, dtype=np.uint8).reshape(-1, record_bytes)[::-1]
+        return cls(len(rows), record_bytes, rows.tobytes())
+
+    def record(self, block: int) -> bytes:
+        """The record of rank `block`."""
+        start = ((self._first - block) % self.n) * self.record_bytes
+        return self._rows[start : start + self.record_bytes]
+
+    def stream(self, block: int) -> int:
+        """Where the stream of blocks `block`, `block` - 1, ... (mod n) starts, for `matches`."""
+        return ((self._first - block) % self.n) * self.record_bytes
+
+    def matches(self, at: int, data: Buffer) -> bool:
+        """Is `data` what stands at stream position `at`, wrapping round at the table's end?"""
+        size = len(self._rows)
+        if at >= size:
+            at %= size
+        end = at + len(data)
+        if end <= size:
+            return self._rows.startswith(data, at)
+        view = memoryview(data)
+        while at + len(view) > size:
+            if not self._rows.startswith(view[: size - at], at):
+                return False
+            view = view[size - at :]
+            at = 0
+        return self._rows.startswith(view, at)
+
+    def differences(self, at: int, data: Buffer) -> Iterator[int]:
+        """The blocks, in stream order, in which `data` at stream position `at` differs."""
+        start, size = 0, self.record_bytes
+        while start < len(data):
+            take = min(size - (at + start) % size, len(data) - start)
+            if not self.matches(at + start, memoryview(data)[start : start + take]):
+                yield (self._first - (at + start) // size) % self.n
+            start += take

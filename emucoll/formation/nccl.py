@@ -1,0 +1,63 @@
+"""NCCL's ring formation through a root, as 2.23 and later do it: eager root, stagger by rate.
+
+Source: NCCL 2.23-2.31 bootstrap (`docs/architecture.md`). Each rank tells the root where its ring listener is, and learns
+from the root where that of rank + 1 is. The root is one thread that serves one connection at a time.
+"""
+
+from emucoll.formation.base import accept_bootstrap, connect_bootstrap
+from emucoll.net.base import Address, Listener
+from emucoll.rank import Job, Rank, Ring
+from emucoll.wire.nccl import CONNECT_INFO_BYTES, LENGTH_BYTES, CheckIn, frame, unpack_connect_info, unpack_length
+
+
+class NcclRoot:
+    """One root, which owns every rank."""
+
+    name = "nccl-root"
+    text = "NCCL 2.23 and later: check in with one root, which forwards each rank's address to its predecessor eagerly"
+    server = "root"
+    unformed_descriptors = 3  # ring and root-reply listener, the connection to or from the root
+    formed_descriptors = 3  # ring listener, the two ring sockets
+    listeners = 2
+    windowable = True
+
+    async def form(self, rank: Rank, job: Job) -> Ring:
+        """See Formation.form."""
+        r, n = rank.rank, job.nranks
+        with rank.span("bootstrap.create"):
+            ring = rank.network.listen()
+            reply = rank.network.listen()
+        with rank.span("bootstrap.delay"):
+            await rank.clock.sleep(stagger_s(r, job))
+        with rank.span("bootstrap.send", peer="root"):
+            await self._check_in(rank, job, reply.address, ring.address)
+        with rank.span("bootstrap.recv", peer=(r + 1) % n):
+            successor = await self._successor(rank, job, reply)
+        with rank.span("bootstrap.connect", peer=(r + 1) % n):
+            next_channel = await connect_bootstrap(rank, successor, job)
+        with rank.span("bootstrap.accept", peer=(r - 1) % n):
+            prev_channel = await accept_bootstrap(rank, ring, job)
+        return Ring(next_channel, prev_channel, ring)
+
+    async def _check_in(self, rank: Rank, job: Job, reply: Address, ring: Address) -> None:
+        assert job.root is not None and job.check_in is not None, "this formation needs a root"
+        channel = await connect_bootstrap(rank, job.root.root, job)
+        check_in = CheckIn(rank.rank, job.nranks, 0, 1, 0, reply, ring)
+        await channel.send(frame(job.check_in.pack(check_in)))
+        await channel.flush()
+        channel.close()
+
+    async def _successor(self, rank: Rank, job: Job, reply: Listener) -> Address:
+        channel = await accept_bootstrap(rank, reply, job)
+        length = unpack_length(await channel.recv(LENGTH_BYTES), CONNECT_INFO_BYTES)
+        successor = unpack_connect_info(await channel.recv(length))
+        channel.close()
+        reply.close()
+        return successor
+
+
+def stagger_s(local_id: int, job: Job) -> float:
+    """How long a rank waits before it checks in (2.23 and later): only when its root owns more than the threshold."""
+    if job.nranks <= job.uid_stagger_threshold or job.uid_stagger_rate <= 0:
+        return 0.0
+    return local_id / job.uid_stagger_rate

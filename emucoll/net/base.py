@@ -1,0 +1,204 @@
+"""The seam: what a formation, a collective, a root or a store knows of the network, and nothing else.
+
+Two worlds implement it, real TCP (`emucoll.net.tcp`) and virtual time. Algorithms import this module alone, so the same
+text runs in both. It holds the interfaces and the one wait primitive under every Channel; it must not know of sockets,
+processes or trace files.
+
+A Channel wait works in two ways. In an asyncio Task it costs a Future, as usual. Inside `drive` the coroutine is stepped
+directly by the reader callback, with no Task and no Future per block; there, only Channel waits are allowed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, Protocol, TypeVar
+
+from emucoll.errors import DriveError
+from emucoll.wire.address import Address, Buffer
+
+__all__ = ["LISTEN_BACKLOG", "Address", "Buffer", "Channel", "Clock", "Listener", "Network", "Pollable", "drive"]
+
+
+T = TypeVar("T")
+
+LISTEN_BACKLOG = 16_384
+"""Connections a listener may hold unaccepted (NCCL and PyTorch ask for as many); the kernel clamps it to somaxconn."""
+
+
+class Channel(Protocol):
+    """One established connection: a byte stream in both directions."""
+
+    def send(self, data: Buffer, messages: int = 1) -> Awaitable[None]:
+        """Queue all of `data` at once, as `messages` messages of its protocol.
+
+        The awaitable is back-pressure only: it suspends while more than the channel's bound is queued, and need not be
+        awaited by a sender that reads before it sends again. Raises ConnectionClosed when the peer has gone.
+        """
+
+    def flush(self) -> Awaitable[None]:
+        """Wait until everything that was sent is in the network's hands."""
+
+    def recv(self, n: int) -> Awaitable[bytes]:
+        """Exactly `n` bytes; ConnectionClosed when the peer closes before."""
+
+    def recv_some(self, limit: int) -> Awaitable[Buffer]:
+        """Between 1 and `limit` bytes, valid until the next await; empty at the end of the stream."""
+
+    def close(self) -> None:
+        """Give the connection back. Idempotent."""
+
+
+class Listener(Protocol):
+    """A bound address at which peers connect."""
+
+    @property
+    def address(self) -> Address:
+        """Where peers reach this listener."""
+
+    async def accept(self) -> Channel:
+        """The next connection, in the order in which the network completed them."""
+
+    def close(self) -> None:
+        """Stop listening; connections not yet accepted are reset. Idempotent."""
+
+
+class Network(Protocol):
+    """What one process sees of the network."""
+
+    def listen(self, backlog: int = LISTEN_BACKLOG) -> Listener:
+        """Bind an ephemeral port on this process's own address. Raises ListenFailed."""
+
+    async def connect(self, address: Address, deadline_s: float) -> Channel:
+        """One attempt. Raises ConnectFailed, or DeadlineExceeded after `deadline_s` seconds."""
+
+
+class Clock(Protocol):
+    """Time as the ranks see it."""
+
+    def now(self) -> float:
+        """Seconds on a clock that never goes back; its origin means nothing."""
+
+    async def sleep(self, s: float) -> None:
+        """Suspend for `s` seconds."""
+
+
+class Pollable:
+    """What the wait primitive needs of a channel: a place for whoever waits to read, and for whoever waits to write."""
+
+    __slots__ = ("reader", "writer")
+
+    def __init__(self) -> None:
+        """Nobody waits."""
+        self.reader: Callable[[None], object] | None = None
+        self.writer: Callable[[None], object] | None = None
+
+
+_CHANNEL_WAIT = object()
+_step: Callable[[None], object] | None = None
+"""The step function of the drive whose coroutine is running now; None while an ordinary Task runs."""
+
+
+def wait_readable(channel: Pollable) -> Generator[object, None, None]:
+    """Suspend until the network calls `channel.reader(None)`. One waiter per direction."""
+    assert channel.reader is None, "two readers wait on one channel"
+    if _step is not None:
+        channel.reader = _step
+        try:
+            yield _CHANNEL_WAIT
+        finally:
+            channel.reader = None
+        return
+    future = asyncio.get_running_loop().create_future()
+    channel.reader = _waker(future)
+    try:
+        yield from future
+    finally:
+        channel.reader = None
+
+
+def wait_writable(channel: Pollable) -> Generator[object, None, None]:
+    """Suspend until the network calls `channel.writer(None)`. One waiter per direction."""
+    assert channel.writer is None, "two writers wait on one channel"
+    if _step is not None:
+        channel.writer = _step
+        try:
+            yield _CHANNEL_WAIT
+        finally:
+            channel.writer = None
+        return
+    future = asyncio.get_running_loop().create_future()
+    channel.writer = _waker(future)
+    try:
+        yield from future
+    finally:
+        channel.writer = None
+
+
+def _waker(future: "asyncio.Future[None]") -> Callable[[None], object]:
+    def wake(_: None) -> None:
+        if not future.done():
+            future.set_result(None)
+
+    return wake
+
+
+class _Drive:
+    """One coroutine stepped from reader and writer callbacks."""
+
+    __slots__ = ("coroutine", "future", "resume", "send", "step")
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, Any], future: "asyncio.Future[Any]", resume: Callable[[], object] | None
+    ) -> None:
+        self.coroutine = coroutine
+        self.send = coroutine.send
+        self.future = future
+        self.resume = resume
+        self.step = self._step if resume is None else self._metered_step
+
+    def _metered_step(self, _: None) -> None:
+        assert self.resume is not None
+        self.resume()
+        self._step(None)
+
+    def _step(self, _: None) -> None:
+        global _step
+        outer, _step = _step, self.step
+        try:
+            waits_for = self.send(None)
+        except StopIteration as stop:
+            if not self.future.done():
+                self.future.set_result(stop.value)
+        except BaseException as error:
+            if not self.future.done():
+                self.future.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            if waits_for is not _CHANNEL_WAIT:
+                self._refuse(waits_for)
+        finally:
+            _step = outer
+
+    def _refuse(self, waits_for: object) -> None:
+        what = "a bare yield (asyncio.sleep(0))" if waits_for is None else type(waits_for).__name__
+        error = DriveError(
+            f"{self.coroutine.__qualname__} awaited {what} inside drive(); only a Channel's send, flush, recv and "
+            "recv_some may be awaited there: await everything else outside, in the rank's own Task"
+        )
+        self.coroutine.close()
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+async def drive(coroutine: Coroutine[Any, Any, T], resume: Callable[[], object] | None = None) -> T:
+    """Run a coroutine that awaits Channels only, stepped straight from their callbacks: one Future in all.
+
+    `resume` is called before every step, for whoever meters CPU. Raises what the coroutine raises, and DriveError when
+    it awaits anything but a Channel. When the Task that awaits it is cancelled, the coroutine is closed.
+    """
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    _Drive(coroutine, future, resume).step(None)
+    try:
+        return await future
+    finally:
+        coroutine.close()

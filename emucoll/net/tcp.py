@@ -1,0 +1,472 @@
+"""The seam over real TCP, IPv4 and IPv6.
+
+One epoll instance per process holds every socket, edge-triggered, registered once and only when somebody first has to
+wait; the event loop (uvloop or asyncio) sees that one descriptor. An event is dispatched with a dictionary look-up, so a
+block costs neither a loop handle nor an epoll_ctl.
+
+A process binds its outgoing connections to its own source address without a port (IP_BIND_ADDRESS_NO_PORT), so that the
+kernel picks the port at connect, by destination: one address then carries far more connections than it has ports.
+
+Must not know what the bytes mean.
+"""
+
+import asyncio
+import errno
+import os
+import select
+import socket
+import time
+import types
+from collections.abc import Awaitable, Callable, Generator
+
+from emucoll.errors import ConnectFailed, ConnectionClosed, DeadlineExceeded, ListenFailed
+from emucoll.net.base import LISTEN_BACKLOG, Address, Buffer, Pollable, wait_readable, wait_writable
+
+READ_AHEAD_BYTES = 4096
+"""A read asks for at least this much: a short answer tells that the socket is drained, which saves one EAGAIN a wait."""
+SEND_BOUND_BYTES = 256 * 1024
+"""`send` suspends its caller while more than this is queued in user space."""
+SCRATCH_BYTES = 256 * 1024
+"""The most that `recv_some` returns. Reads of 64 KiB let kernel TCP memory pile up; see docs/architecture.md."""
+EVENTS_PER_POLL = 1024
+
+_IP_BIND_ADDRESS_NO_PORT = 24  # <linux/in.h>; the socket module names it only in later Pythons
+_IN = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
+_INOUT = _IN | select.EPOLLOUT
+_GONE = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+_RESET = (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN)
+
+
+class Counters:
+    """What this process asked of the kernel and sent, since the network was made."""
+
+    __slots__ = ("accepts", "bytes_received", "bytes_sent", "connects", "messages", "other", "reads", "writes")
+
+    def __init__(self) -> None:
+        """All zero."""
+        self.reads = self.writes = self.accepts = self.connects = self.other = 0
+        self.bytes_sent = self.bytes_received = self.messages = 0
+
+    @property
+    def syscalls(self) -> int:
+        """Socket calls made, epoll included."""
+        return self.reads + self.writes + self.accepts + self.connects + self.other
+
+
+class TcpClock:
+    """The machine's monotonic clock."""
+
+    def now(self) -> float:
+        """Seconds; the same origin for all processes of one machine."""
+        return time.monotonic()
+
+    async def sleep(self, s: float) -> None:
+        """Suspend for `s` seconds; the loop's timers round to about 1 ms."""
+        await asyncio.sleep(s)
+
+
+class _Ready:
+    """An awaitable that never suspends."""
+
+    def __await__(self) -> Generator[object, None, None]:
+        return iter(())  # type: ignore[return-value]
+
+
+_READY = _Ready()
+
+
+class TcpChannel(Pollable):
+    """One TCP connection (see `emucoll.net.base.Channel`). TCP_NODELAY is on."""
+
+    __slots__ = ("_ahead", "_broken", "_fd", "_gone", "_network", "_queue", "_readable", "_registered", "_sock", "bound")
+
+    def __init__(self, network: "TcpNetwork", sock: socket.socket) -> None:
+        """Take over a connected, non-blocking socket."""
+        super().__init__()
+        self._network = network
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._ahead = b""
+        self._queue: bytearray | None = None
+        self._readable = True  # not known yet: the first read finds out
+        self._gone = self._broken = False
+        self._registered = False
+        self.bound = SEND_BOUND_BYTES
+        network.channels[self._fd] = self
+
+    # -- sending
+
+    def send(self, data: Buffer, messages: int = 1) -> Awaitable[None]:
+        """See Channel.send."""
+        counters = self._network.counters
+        counters.messages += messages
+        counters.bytes_sent += len(data)
+        if self._queue:
+            self._queue += data
+        else:
+            counters.writes += 1
+            try:
+                sent = self._sock.send(data)
+            except BlockingIOError:
+                sent = 0
+            except OSError as error:
+                raise self._closed(error) from None
+            if sent == len(data):
+                return _READY
+            self._queue = bytearray(memoryview(data)[sent:])
+            self._await_writable()
+        return _READY if len(self._queue) <= self.bound else self._drained(self.bound)
+
+    def flush(self) -> Awaitable[None]:
+        """See Channel.flush."""
+        return self._drained(0) if self._queue else _READY
+
+    @types.coroutine
+    def _drained(self, limit: int) -> Generator[object, None, None]:
+        while self._queue and len(self._queue) > limit:  # woken when the queue is empty
+            yield from wait_writable(self)
+        if self._broken:
+            raise ConnectionClosed("the peer closed the connection while data was queued for it")
+
+    def _await_writable(self) -> None:
+        self._network.counters.other += 1
+        if self._registered:
+            self._network.epoll.modify(self._fd, _INOUT)
+        else:
+            self._network.epoll.register(self._fd, _INOUT)
+            self._registered = True
+
+    def _write_queue(self) -> None:
+        """Write as much of the queue as the socket takes; what a lost peer left is dropped and told to the waiter."""
+        queue = self._queue
+        while queue:
+            self._network.counters.writes += 1
+            try:
+                with memoryview(queue) as view:
+                    sent = self._sock.send(view)
+            except BlockingIOError:
+                return
+            except OSError:
+                self._broken = True
+                break
+            del queue[:sent]
+        self._queue = None
+
+    # -- receiving
+
+    @types.coroutine
+    def recv(self, n: int) -> Generator[object, None, bytes]:
+        """See Channel.recv."""
+        data = self._ahead
+        while len(data) < n:
+            if not self._readable:
+                yield from wait_readable(self)
+            want = n - len(data) + 1
+            self._network.counters.reads += 1
+            try:
+                more = self._sock.recv(want)
+            except BlockingIOError:
+                self._not_readable()
+                continue
+            except OSError as error:
+                raise self._closed(error) from None
+            if len(more) < want:
+                if not more:
+                    raise ConnectionClosed(f"the peer closed the connection {n - len(data)} bytes short of {n}")
+                if not self._gone:
+                    self._not_readable()
+            if not data:
+                data = more
+            elif n <= READ_AHEAD_BYTES:
+                data += more
+            else:
+                data = yield from self._recv_large(data + more, n)
+        if len(data) == n:
+            self._ahead = b""
+            return data
+        self._ahead = data[n:]
+        return data[:n]
+
+    def _recv_large(self, head: bytes, n: int) -> Generator[object, None, bytes]:
+        """The rest of a message larger than the read-ahead, into one buffer of its size."""
+        buffer = bytearray(n)
+        have = min(len(head), n)
+        buffer[:have] = head[:have]
+        with memoryview(buffer) as view:
+            while have < n:
+                if not self._readable:
+                    yield from wait_readable(self)
+                got = self._read_into(view[have:])
+                if got == 0:
+                    raise ConnectionClosed(f"the peer closed the connection {n - have} bytes short of {n}")
+                have += max(got, 0)
+        return bytes(buffer) + head[n:]
+
+    @types.coroutine
+    def recv_some(self, limit: int) -> Generator[object, None, Buffer]:
+        """See Channel.recv_some."""
+        if self._ahead:
+            data, self._ahead = self._ahead[:limit], self._ahead[limit:]
+            return data
+        view = self._network.scratch
+        if limit < len(view):
+            view = view[:limit]
+        while True:
+            if not self._readable:
+                yield from wait_readable(self)
+            got = self._read_into(view)
+            if got >= 0:
+                return view[:got]
+
+    def _read_into(self, view: memoryview) -> int:
+        """One read: bytes read, 0 at the end of the stream, -1 when nothing is there."""
+        self._network.counters.reads += 1
+        try:
+            got = self._sock.recv_into(view)
+        except BlockingIOError:
+            self._not_readable()
+            return -1
+        except OSError as error:
+            raise self._closed(error) from None
+        if got < len(view) and got and not self._gone:
+            self._not_readable()
+        return got
+
+    def _not_readable(self) -> None:
+        self._readable = False
+        if not self._registered:
+            self._network.counters.other += 1
+            self._network.epoll.register(self._fd, _IN)
+            self._registered = True
+
+    # -- events and the end
+
+    def ready(self, event: int) -> None:
+        """The kernel reported `event`: note it and resume whoever waits."""
+        if event & _GONE:
+            self._gone = True
+        if event & select.EPOLLOUT and self._queue:
+            self._write_queue()
+        if self.writer is not None and not self._queue:
+            self.writer(None)
+        if event & ~select.EPOLLOUT:
+            self._readable = True
+            if self.reader is not None:
+                self.reader(None)
+
+    def _closed(self, error: OSError) -> Exception:
+        if error.errno in _RESET or self._fd < 0:
+            return ConnectionClosed(f"the connection was lost: {error.strerror or error}")
+        return ConnectFailed(f"the socket failed: {error.strerror or error}")
+
+    def close(self) -> None:
+        """See Channel.close."""
+        if self._fd < 0:
+            return
+        if self._queue:
+            self._write_queue()
+        self._network.channels.pop(self._fd, None)
+        self._fd = -1
+        self._broken = self._queue is not None
+        self._queue = None
+        self._sock.close()
+        self._readable = True  # whoever waits here reads on, and meets the closed socket
+        for wake in (self.writer, self.reader):
+            if wake is not None:
+                wake(None)
+
+    def abort(self) -> None:
+        """Close with a reset, leaving no TIME_WAIT behind. For the end of a run."""
+        if self._fd >= 0:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+            self.close()
+
+
+class TcpListener(Pollable):
+    """A bound, listening socket (see `emucoll.net.base.Listener`)."""
+
+    __slots__ = ("_fd", "_network", "_registered", "_sock", "address")
+
+    def __init__(self, network: "TcpNetwork", sock: socket.socket, address: Address) -> None:
+        """Take over a listening, non-blocking socket."""
+        super().__init__()
+        self._network = network
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._registered = False
+        self.address = address
+        network.channels[self._fd] = self
+
+    async def accept(self) -> TcpChannel:
+        """See Listener.accept. A peer that went away before it was accepted is passed over."""
+        while True:
+            self._network.counters.accepts += 1
+            try:
+                sock, _ = self._sock.accept()
+            except BlockingIOError:
+                if not self._registered:
+                    self._network.counters.other += 1
+                    self._network.epoll.register(self._fd, select.EPOLLIN)
+                    self._registered = True
+                await _readable(self)
+                continue
+            except (ConnectionAbortedError, InterruptedError):
+                continue
+            except OSError as error:
+                if self._fd < 0:
+                    raise ConnectionClosed("the listener was closed") from None
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    raise ListenFailed(f"no descriptor left to accept with ({error.strerror})") from None
+                raise ListenFailed(f"accept failed: {error.strerror}") from None
+            return self._network.adopt(sock)
+
+    def ready(self, _event: int) -> None:
+        """A peer is there to accept; when nobody waits for one, stop hearing of it until somebody does."""
+        if self.reader is not None:
+            self.reader(None)
+        elif self._registered:
+            self._network.counters.other += 1
+            self._network.epoll.unregister(self._fd)
+            self._registered = False
+
+    def close(self) -> None:
+        """See Listener.close."""
+        if self._fd < 0:
+            return
+        self._network.channels.pop(self._fd, None)
+        self._fd = -1
+        self._sock.close()
+        if self.reader is not None:
+            self.reader(None)
+
+    abort = close
+
+
+@types.coroutine
+def _readable(pollable: Pollable) -> Generator[object, None, None]:
+    yield from wait_readable(pollable)
+
+
+@types.coroutine
+def _writable(pollable: Pollable) -> Generator[object, None, None]:
+    yield from wait_writable(pollable)
+
+
+class _Connecting(Pollable):
+    """A connect that the kernel has not finished."""
+
+    __slots__ = ()
+
+    def ready(self, _event: int) -> None:
+        if self.writer is not None:
+            self.writer(None)
+
+
+class TcpNetwork:
+    """Every socket of this process (see `emucoll.net.base.Network`)."""
+
+    def __init__(self, source: str, after_dispatch: Callable[[], None] | None = None) -> None:
+        """Live on address `source`, IPv4 or IPv6, inside the running event loop."""
+        self.source = source
+        self.counters = Counters()
+        self.epoll = select.epoll()
+        self.channels: dict[int, TcpChannel | TcpListener | _Connecting] = {}
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.peak_descriptors = 0
+        self._family = socket.AF_INET6 if ":" in source else socket.AF_INET
+        self._after_dispatch = after_dispatch
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self.epoll.fileno(), self._dispatch)
+
+    def _dispatch(self) -> None:
+        self.counters.other += 1
+        channels = self.channels
+        for fd, event in self.epoll.poll(0, EVENTS_PER_POLL):
+            channel = channels.get(fd)  # closed by an earlier event of this very batch: nobody is left to tell
+            if channel is not None:
+                channel.ready(event)
+        if self._after_dispatch is not None:
+            self._after_dispatch()
+
+    def listen(self, backlog: int = LISTEN_BACKLOG) -> TcpListener:
+        """See Network.listen."""
+        self.counters.other += 3
+        try:
+            sock = self._socket()
+        except OSError as error:
+            raise ListenFailed(f"no socket for a listener: {error.strerror}") from None
+        try:
+            sock.bind((self.source, 0))
+            sock.listen(backlog)
+            name = sock.getsockname()
+        except OSError as error:
+            sock.close()
+            why = "all ephemeral ports of this address are taken" if error.errno == errno.EADDRINUSE else error.strerror
+            raise ListenFailed(f"no listener on {self.source}: {why}") from None
+        return TcpListener(self, sock, Address(*name))
+
+    def _socket(self) -> socket.socket:
+        sock = socket.socket(self._family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        if sock.fileno() > self.peak_descriptors:
+            self.peak_descriptors = sock.fileno()
+        return sock
+
+    def adopt(self, sock: socket.socket) -> TcpChannel:
+        """Make a Channel of an accepted socket."""
+        if sock.fileno() > self.peak_descriptors:
+            self.peak_descriptors = sock.fileno()
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return TcpChannel(self, sock)
+
+    async def connect(self, address: Address, deadline_s: float) -> TcpChannel:
+        """See Network.connect."""
+        self.counters.connects += 1
+        try:
+            sock = self._socket()
+        except OSError as error:
+            raise ConnectFailed(f"no socket to connect to {address}: {error.strerror}", error.errno or 0) from None
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._family == socket.AF_INET:
+                sock.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
+                sock.bind((self.source, 0))
+                code = sock.connect_ex((address.host, address.port))
+            else:
+                code = sock.connect_ex((address.host, address.port, address.flowinfo, address.scope_id))
+            if code == errno.EINPROGRESS:
+                code = await self._finish_connect(sock, address, deadline_s)
+            if code:
+                raise ConnectFailed(f"cannot connect to {address}: {os.strerror(code)}", code)
+        except OSError as error:
+            sock.close()
+            raise ConnectFailed(f"cannot connect to {address}: {error.strerror}", error.errno or 0) from None
+        except BaseException:
+            sock.close()
+            raise
+        return TcpChannel(self, sock)
+
+    async def _finish_connect(self, sock: socket.socket, address: Address, deadline_s: float) -> int:
+        fd = sock.fileno()
+        connecting = _Connecting()
+        self.channels[fd] = connecting
+        self.epoll.register(fd, select.EPOLLOUT | select.EPOLLET)
+        self.counters.other += 2
+        try:
+            async with asyncio.timeout(deadline_s):
+                await _writable(connecting)
+        except TimeoutError:
+            raise DeadlineExceeded(f"{address} did not answer within {deadline_s:g} s") from None
+        finally:
+            del self.channels[fd]
+            self.epoll.unregister(fd)
+        return sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+
+    def close(self) -> None:
+        """Reset every connection, close every listener and the epoll instance."""
+        for channel in list(self.channels.values()):
+            if not isinstance(channel, _Connecting):
+                channel.abort()
+        if not self.epoll.closed:
+            self._loop.remove_reader(self.epoll.fileno())
+            self.epoll.close()

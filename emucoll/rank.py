@@ -1,0 +1,67 @@
+"""Rank: what an algorithm is handed, and all that it may use.
+
+A rank knows its number, its network, its clock and the job's rendezvous; it records spans. It must not know of workers,
+processes, results or other ranks' memory.
+"""
+
+import random
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from emucoll.net.base import Address, Channel, Clock, Listener, Network
+from emucoll.trace import Span, Trace
+from emucoll.wire.nccl import CheckInLayout, UniqueId
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all ranks of one communicator agree on before they start."""
+
+    nranks: int
+    magic: int
+    """u64 that opens every connection of this communicator (NCCL's bootstrap magic)."""
+    comm: str
+    """Name of the communicator, part of its keys in a store."""
+    store: Address | None = None
+    root: UniqueId | None = None
+    check_in: CheckInLayout | None = None
+    uid_stagger_rate: float = 7000.0
+    """Check-ins per second that the stagger admits to one root (NCCL_UID_STAGGER_RATE); 0 turns it off."""
+    uid_stagger_threshold: int = 256
+    """Ranks that a root may own before its ranks are staggered (NCCL_UID_STAGGER_THRESHOLD)."""
+    handshake_s: float = 10.0
+    """How long an accepted peer may take over its hello before it is dropped."""
+    deadline_s: float = 600.0
+    """After this many seconds a wait on the network is an error."""
+
+
+class Ring(NamedTuple):
+    """A rank's place in the formed ring: what a formation returns."""
+
+    next: Channel
+    """To rank + 1 (mod n): it sends here."""
+    prev: Channel
+    """From rank - 1 (mod n): it receives here."""
+    listener: Listener
+    """Its ring listener, held open for the communicator's life."""
+
+
+@dataclass(slots=True, eq=False)
+class Rank:
+    """One emulated rank."""
+
+    rank: int
+    slot: int
+    """Index among the ranks of its worker."""
+    network: Network
+    clock: Clock
+    trace: Trace
+    random: random.Random
+    """For jitter: seeded per run, shared by the ranks of one worker."""
+    slow: float = 1.0
+    phase: int = 0
+    peer: int | str | None = None
+
+    def span(self, name: str, peer: int | str | None = None) -> Span:
+        """Time a phase: `with rank.span("bootstrap.recv", peer="root"):`. `peer` is what the rank may wait for there."""
+        return Span(self, self.trace.phase(name), peer)

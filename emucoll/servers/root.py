@@ -1,0 +1,101 @@
+"""The NCCL root as a coroutine against the seam: one connection at a time, replies sent eagerly (2.23 and later).
+
+It reads each check-in to its end before it accepts the next peer, as the real root's one thread does. A real root waits
+for ever on a peer that stays silent; here that peer is dropped after `handshake_s`. It must not know which network it
+runs on.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from emucoll.errors import ConnectFailed, RemoteProtocolError
+from emucoll.net.base import Address, Channel, Clock, Listener, Network
+from emucoll.servers.root_state import RootState
+from emucoll.wire.nccl import (
+    HELLO_BYTES,
+    LENGTH_BYTES,
+    CheckIn,
+    CheckInLayout,
+    SocketType,
+    check_hello,
+    frame,
+    pack_connect_info,
+    pack_hello,
+    unpack_length,
+)
+
+_CONNECT_TRIES = 34  # NCCL 2.24: k x 100 ms before the k-th further try
+
+
+class RootServer:
+    """One root. `serve` ends when every rank has its successor's address."""
+
+    def __init__(
+        self,
+        network: Network,
+        clock: Clock,
+        state: RootState,
+        magic: int,
+        layout: CheckInLayout,
+        handshake_s: float = 10.0,
+        on_check_in: Callable[[int], None] | None = None,
+    ) -> None:
+        """`on_check_in` hears how many ranks have checked in, after each."""
+        self._network = network
+        self._clock = clock
+        self._state = state
+        self._hello = pack_hello(magic, SocketType.BOOTSTRAP)
+        self._magic = magic
+        self._layout = layout
+        self._handshake_s = handshake_s
+        self._on_check_in = on_check_in
+        self.connections = 0
+        self.retries = 0
+        self.dropped: list[str] = []
+        """Why peers were turned away, one text each."""
+
+    async def serve(self, listener: Listener, deadline_s: float) -> None:
+        """Take every check-in and answer it. Raises RemoteProtocolError when a rank's check-in contradicts the job."""
+        while not self._state.complete:
+            channel = await listener.accept()
+            self.connections += 1
+            check_in = await self._read(channel)
+            channel.close()
+            if check_in is None:
+                continue
+            await self._deliver(self._state.check_in(check_in), deadline_s)
+            if self._on_check_in is not None:
+                self._on_check_in(self._state.received)
+        await self._deliver(self._state.finish(), deadline_s)
+
+    async def _read(self, channel: Channel) -> CheckIn | None:
+        try:
+            async with asyncio.timeout(self._handshake_s):
+                check_hello(await channel.recv(HELLO_BYTES), self._magic, SocketType.BOOTSTRAP)
+                length = unpack_length(await channel.recv(LENGTH_BYTES), self._layout.size)
+                return self._layout.unpack(await channel.recv(length))
+        except TimeoutError:
+            self.dropped.append(f"silent for {self._handshake_s:g} s in the middle of its check-in")
+        except RemoteProtocolError as error:
+            self.dropped.append(str(error))
+        return None
+
+    async def _deliver(self, replies: list[tuple[Address, Address]], deadline_s: float) -> None:
+        for to, address in replies:
+            channel = await self._connect(to, deadline_s)
+            await channel.send(self._hello)
+            await channel.send(frame(pack_connect_info(address)))
+            await channel.flush()
+            channel.close()
+
+    async def _connect(self, to: Address, deadline_s: float) -> Channel:
+        for k in range(1, _CONNECT_TRIES + 1):
+            try:
+                self.connections += 1
+                return await self._network.connect(to, deadline_s)
+            except ConnectFailed:
+                if k == _CONNECT_TRIES:
+                    raise
+                self.retries += 1
+                await self._clock.sleep(0.1 * k)
+        raise AssertionError("unreachable")

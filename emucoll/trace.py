@@ -1,0 +1,148 @@
+"""Spans and counters: what each rank spent its time on, and whose phase the CPU went to. Recording only.
+
+A worker has one Trace for all its ranks. Wall time is kept per rank and phase; CPU per phase, summed over ranks: the
+thread's CPU between two resumptions belongs to the phase of the rank that was resumed first, the remainder to `loop`.
+The clock of CPU time is read only when the phase changes, so that a thousand ranks in one phase cost nothing.
+
+Holds no view of what phases mean; the names come from the formations and follow NCCL's timing lines.
+"""
+
+import time
+from array import array
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from emucoll.rank import Rank
+
+LOOP = "loop"
+IDLE = "-"
+"""The phase of a rank that is in none."""
+
+
+class Trace:
+    """Phases and counters of `count` ranks that share one thread."""
+
+    def __init__(self, count: int, now: Callable[[], float] = time.monotonic) -> None:
+        """`now` is the ranks' clock."""
+        self.count = count
+        self.now = now
+        self.names: list[str] = [LOOP]
+        self.wall: list[array[float]] = [array("d", bytes(8 * count))]
+        self.cpu: list[float] = [0.0]
+        self._index = {LOOP: 0}
+        self._slot = 0
+        self._last = time.thread_time()
+        self.retries = 0
+        self.requests = 0
+        self.dropped: list[str] = []
+        """Why strangers were turned away, one text each."""
+
+    def phase(self, name: str) -> int:
+        """The index of phase `name`, made on first use."""
+        index = self._index.get(name)
+        if index is None:
+            index = self._index[name] = len(self.names)
+            self.names.append(name)
+            self.wall.append(array("d", bytes(8 * self.count)))
+            self.cpu.append(0.0)
+        return index
+
+    def switch(self, phase: int) -> None:
+        """From now on this thread's CPU belongs to `phase`."""
+        if phase != self._slot:
+            now = time.thread_time()
+            self.cpu[self._slot] += now - self._last
+            self._last = now
+            self._slot = phase
+
+    def to_loop(self) -> None:
+        """From now on this thread's CPU belongs to no rank."""
+        self.switch(0)
+
+
+class Span:
+    """`with rank.span("bootstrap.recv", peer="root"):` one phase of one rank, nested spans included."""
+
+    __slots__ = ("_outer", "_outer_peer", "_peer", "_phase", "_rank", "_start")
+
+    def __init__(self, rank: "Rank", phase: int, peer: int | str | None) -> None:
+        """`peer` is what the rank may wait for here: a rank, or a server's name."""
+        self._rank = rank
+        self._phase = phase
+        self._peer = peer
+
+    def __enter__(self) -> None:
+        """Begin."""
+        rank = self._rank
+        self._outer, self._outer_peer = rank.phase, rank.peer
+        rank.phase, rank.peer = self._phase, self._peer
+        rank.trace.switch(self._phase)
+        self._start = rank.trace.now()
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """End; when it ends by an error, the rank stays in the phase, for whoever reports it."""
+        rank = self._rank
+        trace = rank.trace
+        trace.wall[self._phase][rank.slot] += trace.now() - self._start
+        if kind is None:
+            rank.phase, rank.peer = self._outer, self._outer_peer
+            trace.switch(self._outer)
+
+
+_current: ContextVar["Rank | None"] = ContextVar("rank", default=None)
+
+
+class Metered(Coroutine[Any, Any, Any]):
+    """A rank's coroutine, metered at every resumption; slowed down when the rank is injected to be slow."""
+
+    __slots__ = ("_coroutine", "_rank", "_slow")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], rank: "Rank") -> None:
+        """Wrap one Task's coroutine."""
+        self._coroutine = coroutine
+        self._rank = rank
+        self._slow = rank.slow
+
+    def send(self, value: Any) -> Any:
+        """Resume."""
+        rank = self._rank
+        rank.trace.switch(rank.phase)
+        if self._slow > 1:
+            return slowly(self._coroutine.send, value, self._slow)
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Resume with an exception."""
+        self._rank.trace.switch(self._rank.phase)
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        """Close."""
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        """Await the wrapped coroutine."""
+        return self._coroutine.__await__()
+
+
+def slowly(call: Callable[[Any], Any], value: Any, factor: float) -> Any:
+    """Call, then burn CPU until it took `factor` times as long: a rank on a slower core."""
+    start = time.thread_time()
+    try:
+        return call(value)
+    finally:
+        until = start + factor * (time.thread_time() - start)
+        while time.thread_time() < until:
+            pass
+
+
+def enter_rank(rank: "Rank") -> None:
+    """Say, in the context of a Task, that it and the Tasks it starts belong to `rank`."""
+    _current.set(rank)
+
+
+def current_rank() -> "Rank | None":
+    """The rank to which the running Task belongs."""
+    return _current.get()

@@ -1,0 +1,93 @@
+"""Times and sizes as people write them on the command line, in seconds and bytes.
+
+Exact where the text is: `50us` is the float nearest to 50/1,000,000, `64KiB` is 65,536 and never
+65,535.999. What is negative, infinite, fractional bytes or not a number is a UsageError that says
+what would be accepted. Knows no flag and prints nothing.
+"""
+
+import re
+from fractions import Fraction
+
+from emucoll.errors import UsageError
+
+TIME_UNITS: dict[str, Fraction] = {
+    "ns": Fraction(1, 10**9),
+    "us": Fraction(1, 10**6),
+    "ms": Fraction(1, 10**3),
+    "s": Fraction(1),
+    "min": Fraction(60),
+    "h": Fraction(3600),
+}
+"""Seconds in one of each."""
+
+SIZE_UNITS: dict[str, Fraction] = {
+    "B": Fraction(1),
+    "kB": Fraction(10**3),
+    "MB": Fraction(10**6),
+    "GB": Fraction(10**9),
+    "TB": Fraction(10**12),
+    "KiB": Fraction(2**10),
+    "MiB": Fraction(2**20),
+    "GiB": Fraction(2**30),
+    "TiB": Fraction(2**40),
+}
+"""Bytes in one of each."""
+
+_LARGEST_SIZE = 2**63 - 1
+# The lengths are bounded because the exact value of 1e999999999 would not fit this machine.
+_QUANTITY = re.compile(
+    r"(?P<sign>[+-]?)(?P<number>(?:\d{1,40}\.?\d{0,40}|\.\d{1,40})(?:e[+-]?\d{1,3})?)"
+    r"\s*(?P<unit>[A-Za-zµμ]*)",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def parse_time(text: str) -> float:
+    """Seconds in `text`: `50us`, `5ms`, `10s`, `5min`, `1h`; a bare number is seconds.
+
+    Raises UsageError.
+    """
+    expected = "a time such as 50us, 5ms, 10s, 5min or 1h (a bare number is seconds)"
+    number, unit = _split(text, expected)
+    unit = unit.replace("µ", "u").replace("μ", "u") or "s"
+    if unit not in TIME_UNITS:
+        raise UsageError(
+            f"{text!r}: no unit {unit!r}, expected {expected}; units are {', '.join(TIME_UNITS)}"
+        )
+    try:
+        return float(number * TIME_UNITS[unit])
+    except OverflowError:
+        raise UsageError(f"{text!r} is too long: expected {expected}") from None
+
+
+def parse_size(text: str) -> int:
+    """Bytes in `text`: `28`, `64KiB`, `1MiB`, `4GB`, `1.5kB`; kB, MB … are powers of 1,000.
+
+    Raises UsageError.
+    """
+    expected = "a size such as 28, 64KiB, 1MiB or 4GB (a bare number is bytes)"
+    number, unit = _split(text, expected)
+    unit = "kB" if unit == "KB" else unit or "B"
+    if unit not in SIZE_UNITS:
+        raise UsageError(
+            f"{text!r}: no unit {unit!r}, expected {expected}; units are {', '.join(SIZE_UNITS)}"
+        )
+    size = number * SIZE_UNITS[unit]
+    if size.denominator != 1:
+        raise UsageError(
+            f"{text!r} is {float(size):g} bytes, not a whole number of them: expected {expected}"
+        )
+    if size > _LARGEST_SIZE:
+        raise UsageError(f"{text!r} is more than {_LARGEST_SIZE} bytes: expected {expected}")
+    return size.numerator
+
+
+def _split(text: str, expected: str) -> tuple[Fraction, str]:
+    """The number, exactly, and the unit as written."""
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not {expected}")
+    number = Fraction(match["number"])
+    if match["sign"] == "-" and number:
+        raise UsageError(f"{text!r} is negative: expected {expected}")
+    return number, match["unit"]

@@ -1,0 +1,1 @@
+"""Controller, workers and servers of one run, and what they say to each other over ZeroMQ."""

@@ -1,0 +1,399 @@
+"""The controller: starts a run's processes, moves them through the run's life, and hands back what they reported.
+
+Messages, exits, signals and timers become events of the state machine in `lifecycle`; its instructions are carried out
+here. Whatever happens, no process, port or file of the run is left when `run` returns.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import os
+import random
+import secrets
+import signal
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from emucoll.errors import HarnessError
+from emucoll.formation import FORMATIONS
+from emucoll.wire.address import ADDRESS_BYTES
+from harness.control import messages as m
+from harness.control.launch import Process, SourceAddresses, describe_exit
+from harness.control.lifecycle import (
+    DUMP_S,
+    GRACE_S,
+    AllFormed,
+    AllGathered,
+    DeadlineReached,
+    Do,
+    Event,
+    Interrupted,
+    IsReady,
+    Joined,
+    Lifecycle,
+    Reported,
+    Stage,
+    TimeUp,
+    Trouble,
+    Weight,
+)
+from harness.control.link import MAX_MESSAGE_BYTES
+from harness.spec import ServerKill, Spec, WorkerKill
+
+HANDSHAKE_IVL_MS = 10_000
+"""A TCP peer that does not speak ZeroMQ is dropped after this long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the ranks go: contiguous blocks, one a worker."""
+
+    shares: tuple[range, ...]
+    window: int | None
+    """Ranks in formation at once per worker; None: all together."""
+
+
+@dataclass(slots=True)
+class Lost:
+    """A process that ended before it was told to."""
+
+    process: str
+    exit_code: int
+    last_words: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a run, as the processes told it."""
+
+    stage: Stage = Stage.LAUNCHING
+    """Where it was when it ended, or failed."""
+    trouble: Trouble | None = None
+    formation_s: float | None = None
+    finished: dict[str, m.Finished] = field(default_factory=dict)
+    servers: dict[str, m.ServerReport] = field(default_factory=dict)
+    server_versions: dict[str, str] = field(default_factory=dict)
+    waiting: dict[str, m.WaitingRanks] = field(default_factory=dict)
+    progress: dict[str, m.Progress] = field(default_factory=dict)
+    pids: dict[str, int] = field(default_factory=dict)
+    loop: str | None = None
+    strangers: int = 0
+    killed: list[str] = field(default_factory=list)
+    """Processes that did not stop by themselves."""
+
+
+class Controller:
+    """One run of `spec`, placed as `placement`."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        placement: Placement,
+        on_progress: Callable[["Controller"], None],
+        on_pids: Callable[[dict[str, int]], None],
+        bind: str = "tcp://127.0.0.1:*",
+        handshake_s: float = 10.0,
+    ) -> None:
+        """`on_progress` is called after every progress message, `on_pids` once all processes run."""
+        self.spec = spec
+        self.placement = placement
+        self.outcome = Outcome()
+        server = FORMATIONS[spec.formation].server
+        workers = [f"worker {index}" for index in range(len(placement.shares))]
+        self._workers = workers
+        self._server = server
+        self.lifecycle = Lifecycle(frozenset(workers), frozenset({server}))
+        self._on_progress = on_progress
+        self._on_pids = on_pids
+        self._bind = bind
+        self._handshake_s = handshake_s
+        self._token = secrets.token_hex(16)
+        self._magic = secrets.randbits(64)
+        self._comm = secrets.token_hex(4)
+        self._peers: dict[str, bytes] = {}
+        self._names: dict[bytes, str] = {}
+        self._processes: dict[str, Process] = {}
+        self._ready: dict[str, m.ServerReady] = {}
+        self._addresses: dict[str, bytes] = {}
+        self._done = asyncio.Event()
+        self._stopping = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sources = SourceAddresses(random.Random(secrets.randbits(64)))
+        self._interrupts = 0
+        self._checked_in_kill = self._external_kill_at()
+
+    # -- the whole
+
+    async def run(self) -> Outcome:
+        """Run to the end, whatever end; never raises for what happens inside the run."""
+        context = zmq.asyncio.Context()
+        self._socket = context.socket(zmq.ROUTER)
+        self._socket.linger = 200
+        self._socket.handshake_ivl = HANDSHAKE_IVL_MS
+        self._socket.maxmsgsize = MAX_MESSAGE_BYTES
+        self._socket.sndhwm = self._socket.rcvhwm = 0
+        self._socket.ipv6 = "[" in self._bind
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._interrupt)
+        deadline: asyncio.TimerHandle | None = None
+        try:
+            with tempfile.TemporaryDirectory(prefix="emucoll-") as directory:
+                try:
+                    self._socket.bind(self._bind)
+                    endpoint = self._socket.last_endpoint.decode()
+                    self._spawn(self._listen())
+                    deadline = loop.call_later(self.spec.deadline_s, self._take, DeadlineReached())
+                    await self._launch(endpoint, Path(directory))
+                    await self._done.wait()
+                finally:
+                    await self._end()
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+            for timer in (deadline, self._timer):
+                if timer is not None:
+                    timer.cancel()
+            for task in list(self._tasks):
+                task.cancel()
+            self._socket.close()
+            context.term()
+            self._sources.release()
+        return self.outcome
+
+    async def _launch(self, endpoint: str, directory: Path) -> None:
+        for name in (self._server, *self._workers):
+            if self._done.is_set():
+                return
+            try:
+                process = await Process.start(name, endpoint, self._token, directory)
+            except HarnessError as error:
+                self._take(Trouble(Weight.BROKEN, error))
+                return
+            self._processes[name] = process
+            self.outcome.pids[name] = process.pid
+            self._spawn(self._mourn(process))
+        self._on_pids(self.outcome.pids)
+
+    async def _end(self) -> None:
+        """Every process stops, by itself or by SIGKILL."""
+        if not self._stopping:
+            self._stop_all()
+        processes = list(self._processes.values())
+        by_themselves = await asyncio.gather(*(process.stopped() for process in processes))
+        self.outcome.killed += [
+            process.name for process, itself in zip(processes, by_themselves, strict=True) if not itself
+        ]
+
+    def _spawn(self, coroutine: "asyncio._CoroutineLike[None]") -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- what comes in
+
+    def _interrupt(self) -> None:
+        self._interrupts += 1
+        if self._interrupts > 1:
+            for process in self._processes.values():
+                process.kill()
+        self._take(Interrupted())
+
+    async def _mourn(self, process: Process) -> None:
+        code = await process.wait()
+        if not self._stopping:
+            lost = Lost(process.name, code, process.last_words())
+            self._take(Trouble(Weight.PROCESS_LOST, lost))
+
+    async def _listen(self) -> None:
+        while True:
+            frames = await self._socket.recv_multipart()
+            try:
+                peer, data = frames
+                message = m.decode(data)
+            except (ValueError, msgspec.MsgspecError):
+                self.outcome.strangers += 1
+                continue
+            if isinstance(message, m.Hello):
+                self._admit(peer, message)
+            elif (name := self._names.get(peer)) is not None:
+                self._hear(name, message)
+            else:
+                self.outcome.strangers += 1
+
+    def _admit(self, peer: bytes, hello: m.Hello) -> None:
+        known = hello.process in self._processes and hello.process not in self._peers
+        if not hmac.compare_digest(hello.token.encode(), self._token.encode()) or not known:
+            self.outcome.strangers += 1
+            return
+        if hello.protocol != m.PROTOCOL:
+            what = f"{hello.process} on {hello.host} speaks protocol {hello.protocol}, not {m.PROTOCOL}"
+            self._take(Trouble(Weight.BROKEN, HarnessError(what)))
+            return
+        self._peers[hello.process] = peer
+        self._names[peer] = hello.process
+        self.outcome.loop = hello.loop
+        self._take(Joined(hello.process))
+
+    def _hear(self, name: str, message: m.AnyMessage) -> None:
+        match message:
+            case m.Prepared():
+                self._take(IsReady(name))
+            case m.ServerReady():
+                self._ready[name] = message
+                if message.version:
+                    self.outcome.server_versions[name] = message.version
+                self._take(IsReady(name))
+            case m.Progress():
+                self._progress(name, message)
+            case m.Formed():
+                self._addresses[name] = message.addresses
+                self.outcome.formation_s = max(self.outcome.formation_s or 0.0, message.seconds)
+                self._take(AllFormed(name))
+            case m.Finished():
+                self.outcome.finished[name] = message
+                self._take(AllGathered(name))
+            case m.ServerReport():
+                self.outcome.servers[name] = message
+                self._take(Reported(name))
+            case m.WaitingRanks():
+                self.outcome.waiting[name] = message
+                self._take(Reported(name))
+            case m.RankFailed():
+                self._take(Trouble(_RANK_WEIGHTS[message.kind], (name, message)))
+            case m.Broken():
+                weight = Weight.USAGE if message.kind == "usage" else Weight.BROKEN
+                self._take(Trouble(weight, HarnessError(message.what)))
+            case _:
+                self.outcome.strangers += 1
+
+    def _progress(self, name: str, progress: m.Progress) -> None:
+        self.outcome.progress[name] = progress
+        checked_in = sum(each.checked_in for each in self.outcome.progress.values())
+        if self._checked_in_kill is not None and checked_in >= self._checked_in_kill:
+            self._checked_in_kill = None
+            self._processes[self._server].kill()
+        self._on_progress(self)
+
+    # -- what to do about it
+
+    def _take(self, event: Event) -> None:
+        stage = self.lifecycle.stage
+        if self.lifecycle.stage not in (Stage.DIAGNOSING, Stage.DONE):
+            self.outcome.stage = stage
+        for do in self.lifecycle.handle(event):
+            self._do(do)
+        self.outcome.trouble = self.lifecycle.trouble
+
+    def _do(self, do: Do) -> None:
+        match do:
+            case Do.SETUP_ALL:
+                self._setup_all()
+            case Do.START:
+                self._start()
+            case Do.SEND_RECORDS:
+                self._tell_workers(m.Records(records=self._records()))
+            case Do.BEGIN:
+                self._tell_workers(m.Begin())
+            case Do.DUMP:
+                self._tell_workers(m.Dump())
+            case Do.WAIT_GRACE:
+                self._set_timer(GRACE_S)
+            case Do.WAIT_DUMP:
+                self._set_timer(DUMP_S)
+            case Do.STOP_ALL:
+                self._stop_all()
+            case Do.CONCLUDE:
+                self._done.set()
+
+    def _set_timer(self, s: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(s, self._take, TimeUp())
+
+    def _tell(self, name: str, message: m.AnyMessage) -> None:
+        peer = self._peers.get(name)
+        if peer is not None:
+            self._socket.send_multipart([peer, m.encode(message)])
+
+    def _tell_workers(self, message: m.AnyMessage) -> None:
+        for name in self._workers:
+            self._tell(name, message)
+
+    def _stop_all(self) -> None:
+        self._stopping = True
+        for name in self._processes:
+            self._tell(name, m.Stop())
+        for name, process in self._processes.items():
+            if name not in self._peers:  # it never joined: there is nobody to tell
+                process.kill()
+
+    def _setup_all(self) -> None:
+        spec = self.spec
+        self._tell(self._server, self._server_setup())
+        killed = {fault.worker for fault in spec.inject if isinstance(fault, WorkerKill)}
+        for index, (name, share) in enumerate(zip(self._workers, self.placement.shares, strict=True)):
+            setup = m.Setup(
+                spec=spec,
+                first=share.start,
+                count=len(share),
+                source=self._sources.take(spec.ip),
+                window=self.placement.window,
+                magic=self._magic,
+                comm=self._comm,
+                handshake_s=self._handshake_s,
+                report_check_ins=self._checked_in_kill is not None,
+                kill_at_first_block=index in killed,
+            )
+            self._tell(name, setup)
+
+    def _server_setup(self) -> m.ServerSetup:
+        spec = self.spec
+        real = self._server == "root" and spec.root.startswith("libnccl")
+        _, _, library = spec.root.partition(":")
+        kills = any(isinstance(fault, ServerKill) and fault.server == self._server for fault in spec.inject)
+        return m.ServerSetup(
+            kind="libnccl" if real else self._server,
+            nranks=spec.nranks,
+            source=self._sources.take(spec.ip),
+            magic=self._magic,
+            library=library or None,
+            handshake_s=self._handshake_s,
+            deadline_s=spec.deadline_s,
+            kill_at=(spec.nranks + 1) // 2 if kills and not real else None,
+        )
+
+    def _external_kill_at(self) -> int | None:
+        """At how many check-ins to kill a server that is not ours, and so cannot end itself at the right moment."""
+        kills = any(isinstance(fault, ServerKill) and fault.server == self._server for fault in self.spec.inject)
+        foreign = self._server == "root" and self.spec.root.startswith("libnccl")
+        return (self.spec.nranks + 1) // 2 if kills and foreign else None
+
+    def _start(self) -> None:
+        ready = self._ready[self._server]
+        root = self._server == "root"
+        self._tell_workers(
+            m.Start(
+                store=None if root else ready.address,
+                unique_id=ready.address if root else None,
+                check_in_bytes=ready.check_in_bytes,
+            )
+        )
+
+    def _records(self) -> bytes | None:
+        """The addresses that the workers published, for an AllGather of addresses; else records derive from the seed."""
+        if self.spec.record_bytes != ADDRESS_BYTES:
+            return None
+        return b"".join(self._addresses[name] for name in self._workers)
+
+
+_RANK_WEIGHTS = {
+    "closed": Weight.CONNECTION_LOST,
+    "network": Weight.NETWORK,
+    "raised": Weight.RANK_RAISED,
+}

@@ -1,0 +1,32 @@
+"""How a worker or server process runs its event loop: uvloop where it is installed, else asyncio; limits raised."""
+
+import asyncio
+import resource
+import signal
+from collections.abc import Callable, Coroutine
+from types import ModuleType
+from typing import Any
+
+uvloop: ModuleType | None
+try:
+    import uvloop
+except ImportError:
+    uvloop = None
+
+
+def run_loop(main: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+    """Run `main(loop name)` to its end. Ctrl-C is the controller's business: it tells us."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise_descriptor_limit()
+    if uvloop is None:
+        asyncio.run(main("asyncio"))
+    else:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main("uvloop"))
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit of open files to the hard one; what it is then."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard

@@ -1,0 +1,234 @@
+"""What the controller, its workers and its servers say to each other: typed, versioned, msgpack; never pickle.
+
+A process introduces itself with `Hello`, which carries the run's token; whoever has not done so is a stranger and is
+ignored. Bulk data (addresses, per-rank times) travels as packed bytes. Knows nothing of sockets.
+"""
+
+from typing import TypeAlias
+
+import msgspec
+
+from harness.spec import Spec
+
+PROTOCOL = 1
+"""Raised with every change that an older worker would not understand."""
+
+NO_PEER, PEER_ROOT, PEER_STORE, PEER_ALL = -1, -2, -3, -4
+"""Whom a rank waits for when it is not a rank: nobody, the root, the store, every rank."""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all messages."""
+
+
+# -- from any process
+
+
+class Hello(Message, tag="hello"):
+    """The first message of every process."""
+
+    protocol: int
+    token: str
+    process: str
+    """Its name, as the controller started it: "worker 3", "root", "store"."""
+    pid: int
+    host: str
+    loop: str
+
+
+class Broken(Message, tag="broken"):
+    """A process cannot go on. `kind`: "usage" (the user's doing) or "harness"."""
+
+    kind: str
+    what: str
+
+
+class RankFailed(Message, tag="rank-failed"):
+    """A rank ended with an exception. `kind`: "raised", "closed" (a peer or server went away) or "network"."""
+
+    rank: int
+    phase: str
+    peer: int
+    kind: str
+    what: str
+
+
+# -- to and from servers
+
+
+class ServerSetup(Message, tag="server-setup"):
+    """What a root or store has to be. `kill_at`: end yourself with SIGKILL at that many check-ins (fault injection)."""
+
+    kind: str
+    nranks: int
+    source: str
+    magic: int
+    library: str | None
+    handshake_s: float
+    deadline_s: float
+    kill_at: int | None
+
+
+class ServerReady(Message, tag="server-ready"):
+    """Where the server listens: a store's 28-byte address, or a root's 128-byte unique id and its check-in's size."""
+
+    address: bytes
+    check_in_bytes: int | None = None
+    version: str | None = None
+
+
+class ServerReport(Message, tag="server-report"):
+    """What a server did between its being ready and the end. None: not counted (a foreign program)."""
+
+    messages: int | None
+    bytes: int | None
+    connections: int | None
+    retries: int | None
+    requests: int | None
+    syscalls: int | None
+    cpu_s: float
+    peak_rss_bytes: int
+    dropped: list[str]
+    stuck_keys: list[str]
+
+
+# -- to and from workers
+
+
+class Setup(Message, tag="setup"):
+    """What a worker has to run: ranks `first` ... `first + count - 1` of `spec`, on its own address."""
+
+    spec: Spec
+    first: int
+    count: int
+    source: str
+    window: int | None
+    magic: int
+    comm: str
+    handshake_s: float
+    report_check_ins: bool
+    """Tell of every rank that has checked in (for fault injection), not only now and then."""
+    kill_at_first_block: bool
+
+
+class Prepared(Message, tag="prepared"):
+    """The worker waits for the start, or for the AllGather once it has its records."""
+
+
+class Start(Message, tag="start"):
+    """All ranks start. `store` is its 28-byte address, `unique_id` the root's 128 bytes."""
+
+    store: bytes | None
+    unique_id: bytes | None
+    check_in_bytes: int | None
+
+
+class Progress(Message, tag="progress"):
+    """How many of the worker's ranks are in which phase, and how far they are."""
+
+    phases: dict[str, int]
+    checked_in: int
+    formed: int
+    gathered: int
+    share: float
+    """Of the AllGather's blocks, received so far."""
+
+
+class Formed(Message, tag="formed"):
+    """All ranks of the worker have formed; their ring listeners' addresses, 28 bytes each, for verification only."""
+
+    addresses: bytes
+    seconds: float
+
+
+class Records(Message, tag="records"):
+    """The records of all ranks in rank order, or None where they derive from the seed."""
+
+    records: bytes | None
+
+
+class Begin(Message, tag="begin"):
+    """All ranks begin the AllGather."""
+
+
+class Finished(Message, tag="finished"):
+    """All ranks of the worker are done: what they did, and how long each took over each phase."""
+
+    total_s: float
+    """From the start to its last rank done."""
+    allgather_s: float
+    """From the AllGather's begin to its last rank done."""
+    phases: dict[str, bytes]
+    """Per phase the wall time of each rank, float64."""
+    totals: bytes
+    """Per rank its own total, float64."""
+    cpu_s: dict[str, float]
+    """Per phase, summed over the ranks; "loop" is what belongs to none."""
+    wrong: int
+    wrong_blocks: list[tuple[int, int, str]]
+    messages: int
+    bytes: int
+    connections: int
+    retries: int
+    requests: int
+    syscalls: int
+    reads: int
+    """Of the AllGather alone, as `writes`."""
+    writes: int
+    blocks: int
+    """Delivered by the AllGather."""
+    process_cpu_s: float
+    peak_rss_bytes: int
+    peak_descriptors: int
+    held_descriptors: int
+    dropped: list[str]
+
+
+class Dump(Message, tag="dump"):
+    """Tell whom each rank waits for."""
+
+
+class WaitingRanks(Message, tag="waiting"):
+    """Each rank's phase (an index into `names`, u16) and peer (i64: a rank or one of the constants above)."""
+
+    names: list[str]
+    phases: bytes
+    peers: bytes
+
+
+class Stop(Message, tag="stop"):
+    """Close everything and exit; servers report first."""
+
+
+AnyMessage: TypeAlias = (
+    Hello
+    | Broken
+    | RankFailed
+    | ServerSetup
+    | ServerReady
+    | ServerReport
+    | Setup
+    | Prepared
+    | Start
+    | Progress
+    | Formed
+    | Records
+    | Begin
+    | Finished
+    | Dump
+    | WaitingRanks
+    | Stop
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(AnyMessage)
+
+
+def encode(message: AnyMessage) -> bytes:
+    """One frame."""
+    return _encoder.encode(message)
+
+
+def decode(data: bytes) -> AnyMessage:
+    """The message in a frame. Raises msgspec.MsgspecError for anything else (a stranger's bytes)."""
+    return _decoder.decode(data)

@@ -1,0 +1,351 @@
+"""The process of one worker: `python -m harness.control.worker CONTROLLER NAME`.
+
+It runs its share of the ranks as asyncio tasks: admits them, waits until every rank of the run has formed, runs the
+AllGather, verifies every byte, and reports. Never imports the command line or the reports.
+"""
+
+import asyncio
+import gc
+import random
+import resource
+import sys
+import traceback
+from array import array
+from collections import Counter
+from collections.abc import Coroutine
+from contextvars import copy_context
+from functools import partial
+from typing import Any
+
+from emucoll.collectives import ALLGATHERS
+from emucoll.collectives.driver import Collective, run
+from emucoll.collectives.schedule import Line
+from emucoll.collectives.table import RecordTable, WrongBlocks
+from emucoll.errors import ConnectionClosed, EmucollError, NetworkError
+from emucoll.formation import FORMATIONS
+from emucoll.net.base import drive
+from emucoll.net.tcp import TcpClock, TcpNetwork
+from emucoll.rank import Job, Rank, Ring
+from emucoll.trace import IDLE, Metered, Trace, current_rank, enter_rank
+from emucoll.wire.address import ADDRESS_BYTES, pack_address, unpack_address
+from emucoll.wire.nccl import UniqueId, layout_of_size
+from harness.control.inject import InjectedFault, RankFaults
+from harness.control.link import Link
+from harness.control.loops import run_loop
+from harness.control.messages import (
+    NO_PEER,
+    PEER_ALL,
+    PEER_ROOT,
+    PEER_STORE,
+    AnyMessage,
+    Begin,
+    Broken,
+    Dump,
+    Finished,
+    Formed,
+    Prepared,
+    Progress,
+    RankFailed,
+    Records,
+    Setup,
+    Start,
+    Stop,
+    WaitingRanks,
+)
+
+PROGRESS_S = 0.5
+NEVER_STARTED = "never-started"
+ADMISSION = "admission"
+_PEERS: dict[object, int] = {None: NO_PEER, "root": PEER_ROOT, "store": PEER_STORE, "all": PEER_ALL}
+
+
+class Worker:
+    """The ranks of one process, from its setup to its report."""
+
+    def __init__(self, link: Link, setup: Setup) -> None:
+        """Nothing runs yet."""
+        self._link = link
+        self._setup = setup
+        self._spec = setup.spec
+        self._formation = FORMATIONS[self._spec.formation]
+        self._schedule = ALLGATHERS[self._spec.allgather]
+        self._faults = RankFaults(self._spec, self._schedule)
+        self._trace = Trace(setup.count)
+        self._network = TcpNetwork(setup.source, self._trace.to_loop)
+        self._clock = TcpClock()
+        self._admission = self._trace.phase(ADMISSION)
+        jitter = random.Random(self._spec.seed * 1_000_003 + setup.first)
+        self._ranks = [
+            Rank(r, slot, self._network, self._clock, self._trace, jitter, self._faults.slow(r), self._admission)
+            for slot, r in enumerate(range(setup.first, setup.first + setup.count))
+        ]
+        self._rings: list[Ring | None] = [None] * setup.count
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._totals = array("d", bytes(8 * setup.count))
+        self._job: Job | None = None
+        self._collective: Collective | None = None
+        loop = asyncio.get_running_loop()
+        self._begin: asyncio.Future[None] = loop.create_future()
+        self._failed = False
+        self._started = self._began = 0.0
+        self._admitted = self._formed = self._gathered = 0
+        self._reads = self._writes = self._sent_before = 0
+        self._cpu_before = _cpu_s()
+        self._ticker: asyncio.Task[None] | None = None
+        loop.set_task_factory(_metered_task)
+
+    # -- the controller's messages, in the order in which they come
+
+    def handle(self, message: AnyMessage) -> None:
+        """Act on one message."""
+        match message:
+            case Start():
+                self._start(message)
+            case Records():
+                self._take_records(message.records)
+            case Begin():
+                self._began = self._clock.now()
+                counters = self._network.counters
+                self._reads, self._writes, self._sent_before = counters.reads, counters.writes, counters.bytes_sent
+                self._begin.set_result(None)
+            case Dump():
+                self._link.send(self._waiting())
+            case _:
+                raise AssertionError(f"unexpected {type(message).__name__}")
+
+    def _start(self, start: Start) -> None:
+        spec = self._spec
+        self._job = Job(
+            nranks=spec.nranks,
+            magic=self._setup.magic,
+            comm=self._setup.comm,
+            store=None if start.store is None else unpack_address(start.store),
+            root=None if start.unique_id is None else UniqueId.unpack(start.unique_id),
+            check_in=None if start.check_in_bytes is None else layout_of_size(start.check_in_bytes),
+            uid_stagger_rate=spec.uid_stagger_rate,
+            uid_stagger_threshold=spec.uid_stagger_threshold,
+            handshake_s=self._setup.handshake_s,
+            deadline_s=spec.deadline_s,
+        )
+        self._cpu_before = _cpu_s()
+        self._started = self._clock.now()
+        self._ticker = asyncio.create_task(self._tick())
+        window = self._setup.window or self._setup.count
+        for _ in range(min(window, self._setup.count)):
+            self._admit()
+
+    def _admit(self) -> None:
+        """Let the next rank start. One that is injected never to start holds its place, as a dead host would."""
+        if self._admitted == self._setup.count or self._failed:
+            return
+        rank = self._ranks[self._admitted]
+        self._admitted += 1
+        self._trace.wall[self._admission][rank.slot] = self._clock.now() - self._started
+        if self._faults.never_starts(rank.rank):
+            rank.phase = self._trace.phase(NEVER_STARTED)
+            return
+        rank.phase = self._trace.phase(IDLE)
+        context = copy_context()
+        context.run(enter_rank, rank)
+        task = asyncio.get_running_loop().create_task(Metered(self._run_rank(rank), rank), context=context)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run_rank(self, rank: Rank) -> None:
+        began = self._clock.now()
+        try:
+            with rank.span("bootstrap"):
+                await self._bootstrap(rank)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self._rank_failed(rank, error)
+            return
+        self._totals[rank.slot] = self._clock.now() - began
+        self._gathered += 1
+        if self._gathered == self._setup.count:
+            self._link.send(self._finished())
+
+    async def _bootstrap(self, rank: Rank) -> None:
+        """Formation and first AllGather, as NCCL's own timers count it, with the harness's barrier between."""
+        assert self._job is not None
+        if self._faults.raises(rank.rank):
+            raise InjectedFault(f"injected: rank {rank.rank} raises")
+        ring = await self._formation.form(rank, self._job)
+        self._rings[rank.slot] = ring
+        self._formed += 1
+        if self._formed == self._setup.count:
+            self._link.send(self._all_formed())
+        self._admit()
+        with rank.span("bootstrap.barrier", peer="all"):
+            await self._begin
+        with rank.span("bootstrap.ring", peer=(rank.rank - 1) % self._spec.nranks):
+            await self._gather(rank, ring)
+
+    async def _gather(self, rank: Rank, ring: Ring) -> None:
+        assert self._collective is not None
+        lines = {Line.NEXT: self._faults.corrupting(rank.rank, ring.next), Line.PREV: ring.prev}
+        if self._setup.kill_at_first_block:
+            lines[Line.PREV] = self._faults.killing(ring.prev)
+        for channel in (ring.next, ring.prev):
+            channel.bound = max(channel.bound, self._spec.record_bytes)
+        coroutine: Coroutine[Any, Any, None] = run(rank.rank, lines, self._collective)
+        if rank.slow > 1:
+            coroutine = Metered(coroutine, rank)
+        await drive(coroutine, partial(self._trace.switch, rank.phase))
+
+    def _all_formed(self) -> Formed:
+        rings = [ring for ring in self._rings if ring is not None]
+        addresses = b"".join(pack_address(ring.listener.address) for ring in rings)
+        return Formed(addresses=addresses, seconds=self._clock.now() - self._started)
+
+    def _take_records(self, records: bytes | None) -> None:
+        """Make the table to verify against, then wait for the AllGather's begin."""
+        spec, n = self._spec, self._spec.nranks
+        rounds = self._schedule.rounds(n)
+        rounds = rounds if spec.steps is None else min(spec.steps, rounds)
+        if records is None:
+            ranks = range(self._setup.first, self._setup.first + self._setup.count)
+            table = RecordTable.derived(n, spec.record_bytes, spec.seed, 0, ranks, rounds)
+        else:
+            table = RecordTable.of_records(records, ADDRESS_BYTES)
+        self._collective = Collective(self._schedule, n, rounds, table, WrongBlocks())
+        self._link.send(Prepared())
+
+    # -- what it tells the controller
+
+    async def _tick(self) -> None:
+        last = None
+        while True:
+            progress = self._progress()
+            if progress != last:
+                self._link.send(progress)
+                last = progress
+            pause_s = 0.002 if self._setup.report_check_ins else PROGRESS_S
+            await asyncio.sleep(pause_s)
+
+    def _progress(self) -> Progress:
+        names = self._trace.names
+        phases = Counter(rank.phase for rank in self._ranks)
+        before = ("bootstrap", "bootstrap.create", "bootstrap.create_store", "bootstrap.delay", IDLE, ADMISSION)
+        waiting = sum(count for phase, count in phases.items() if names[phase] in (*before, NEVER_STARTED))
+        share = 0.0
+        if self._began:
+            collective = self._collective
+            assert collective is not None
+            todo = self._setup.count * collective.rounds * max(1, self._spec.record_bytes)
+            share = min(1.0, (self._network.counters.bytes_sent - self._sent_before) / todo) if todo else 1.0
+        return Progress(
+            phases={names[phase]: count for phase, count in phases.items()},
+            checked_in=self._setup.count - waiting,
+            formed=self._formed,
+            gathered=self._gathered,
+            share=share,
+        )
+
+    def _rank_failed(self, rank: Rank, error: Exception) -> None:
+        if self._failed:
+            return
+        self._failed = True
+        kind = "closed" if isinstance(error, ConnectionClosed) else "network" if isinstance(error, NetworkError) else "raised"
+        what = str(error) if isinstance(error, EmucollError) else _where(error)
+        phase = self._trace.names[rank.phase]
+        self._link.send(RankFailed(rank=rank.rank, phase=phase, peer=_peer(rank), kind=kind, what=what))
+
+    def _waiting(self) -> WaitingRanks:
+        phases = array("H", (rank.phase for rank in self._ranks))
+        peers = array("q", (_peer(rank) for rank in self._ranks))
+        return WaitingRanks(names=self._trace.names, phases=phases.tobytes(), peers=peers.tobytes())
+
+    def _finished(self) -> Finished:
+        trace, counters, collective = self._trace, self._network.counters, self._collective
+        assert collective is not None
+        now = self._clock.now()
+        trace.to_loop()
+        process_cpu_s = _cpu_s() - self._cpu_before
+        cpu = dict(zip(trace.names, trace.cpu, strict=True))
+        cpu["loop"] = process_cpu_s - sum(seconds for name, seconds in cpu.items() if name != "loop")
+        skip = (IDLE, "loop", NEVER_STARTED)
+        return Finished(
+            total_s=now - self._started,
+            allgather_s=now - self._began,
+            phases={
+                name: wall.tobytes() for name, wall in zip(trace.names, trace.wall, strict=True) if name not in skip
+            },
+            totals=self._totals.tobytes(),
+            cpu_s=cpu,
+            wrong=collective.wrong.count,
+            wrong_blocks=collective.wrong.named,
+            messages=counters.messages,
+            bytes=counters.bytes_sent,
+            connections=counters.connects,
+            retries=trace.retries,
+            requests=trace.requests,
+            syscalls=counters.syscalls,
+            reads=counters.reads - self._reads,
+            writes=counters.writes - self._writes,
+            blocks=self._setup.count * collective.rounds,
+            process_cpu_s=process_cpu_s,
+            peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            peak_descriptors=self._network.peak_descriptors + 1,
+            held_descriptors=len(self._network.channels),
+            dropped=trace.dropped[:100],
+        )
+
+    def close(self) -> None:
+        """Cancel every rank and reset every connection."""
+        self._failed = True
+        for task in list(self._tasks):
+            task.cancel()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        self._network.close()
+
+
+def _metered_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **kwargs: Any) -> asyncio.Task[Any]:
+    """Tasks that a rank starts (gather, TaskGroup, wait_for) are metered as that rank's."""
+    rank = current_rank()
+    if rank is not None and not isinstance(coroutine, Metered):
+        coroutine = Metered(coroutine, rank)
+    return asyncio.Task(coroutine, loop=loop, **kwargs)
+
+
+def _peer(rank: Rank) -> int:
+    return rank.peer if isinstance(rank.peer, int) else _PEERS[rank.peer]
+
+
+def _cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _where(error: Exception) -> str:
+    """An exception of the user's own: what, and where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    last = f" at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
+    return f"{type(error).__name__}: {error}{last}"
+
+
+async def work(controller: str, process: str, loop_name: str) -> None:
+    """Work until told to stop."""
+    link = Link(controller, process, loop_name)
+    setup = await link.receive()
+    assert isinstance(setup, Setup)
+    worker: Worker | None = None
+    try:
+        worker = Worker(link, setup)
+        gc.collect()
+        gc.freeze()
+        link.send(Prepared())
+    except (EmucollError, OSError) as error:
+        link.send(Broken(kind="harness", what=f"{process} could not start: {error}"))
+    while not isinstance(message := await link.receive(), Stop):
+        if worker is not None:
+            worker.handle(message)
+    if worker is not None:
+        worker.close()
+    await link.close()
+
+
+if __name__ == "__main__":
+    run_loop(lambda loop_name: work(sys.argv[1], sys.argv[2], loop_name))

@@ -1,0 +1,1 @@
+"""The real programs that stand beside ours: libnccl's root, and later torch's store."""

@@ -1,0 +1,366 @@
+"""A run as text, in the manner of nccl-tests: `#` comment lines, its columns and units.
+
+Each line that does not begin with `#` is one AllGather, as all_gather_perf prints it (out of place
+only, and two columns more at the end), so that what reads nccl-tests' output reads this. Plain
+ASCII layout, never a colour. Adds nothing to a result that is not in it, and computes no statistic.
+"""
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from harness.report.failure import failure_lines, printable
+from harness.results.environment import Environment
+from harness.results.schema import AllGather, Phase, RunResult, Work
+from harness.results.storage import RANKS_FILE, RESULT_FILE
+from harness.spec import Spec, format_injection
+
+_WIDTH = 100
+_NONE = "-"
+
+
+def render(result: RunResult) -> str:
+    """The whole run, for stdout; ends with a newline."""
+    blocks = [
+        _what_ran(result),
+        _formation(result),
+        _allgathers(result),
+        _phases(result),
+        _work(result),
+        _memory(result),
+        _groups(result),
+        _warnings(result),
+        failure_lines(result),
+        _what_it_cannot_tell(result),
+        _where(result),
+    ]
+    lines: list[str] = []
+    for block in filter(None, blocks):
+        lines += [*block, "#"]
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def align(rows: Sequence[Sequence[str]], left: int = 1, indent: str = "# ") -> list[str]:
+    """Columns wide enough for their cells, the first `left` of them flush left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append((indent + "  ".join(cells)).rstrip())
+    return lines
+
+
+def _what_ran(result: RunResult) -> list[str]:
+    lines = [] if result.spec is None else _of_spec(result.spec, result)
+    if result.environment is not None:
+        lines.append(_of_environment(result.environment))
+    if result.total_s is not None:
+        times = f"total {result.total_s:.3f} s from the start barrier to the last rank done"
+        if result.mean_total_s is not None:
+            times += f"; a rank's own total {result.mean_total_s:.3f} s in the mean"
+        lines.append(f"{times} ({result.kind})")
+    return [wrapped for line in lines for wrapped in _wrapped(line)]
+
+
+def _of_spec(spec: Spec, result: RunResult) -> list[str]:
+    window = result.start_window
+    lines = [
+        f"nranks {spec.nranks} workers {_count(result.workers)} "
+        f"ranks-per-host {spec.ranks_per_host} "
+        + ("all ranks start together" if window is None else f"start-window {window} per worker"),
+        f"formation {printable(spec.formation)} allgather {printable(spec.allgather)} "
+        f"record {spec.record_bytes} bytes "
+        f"root {printable(spec.root)} store {printable(spec.store)}",
+        f"world {spec.world} IPv{spec.ip} seed {spec.seed} deadline {spec.deadline_s:g} s",
+    ]
+    if spec.inject:
+        lines.append(f"injected {' '.join(map(format_injection, spec.inject))}")
+    return lines
+
+
+def _of_environment(environment: Environment) -> str:
+    parts = [
+        f"emucoll {environment.version}",
+        f"Python {environment.python}",
+        environment.loop,
+        environment.kernel,
+        f"{environment.cores} cores",
+    ]
+    if environment.cpu_model is not None:
+        parts.append(environment.cpu_model)
+    if environment.memory_bytes is not None:
+        parts.append(f"{_gib(environment.memory_bytes)} of memory")
+    if environment.nofile is not None:
+        parts.append(f"{environment.nofile} descriptors")
+    if environment.load_average is not None:
+        parts.append(f"load {environment.load_average:g} before")
+    return ", ".join(parts)
+
+
+def _formation(result: RunResult) -> list[str]:
+    formation = result.formation
+    if formation is None:
+        return []
+    name = printable(formation.name)
+    if formation.seconds is None:
+        return [f"# formation {name}: not all ranks formed"]
+    line = f"# formation {name}: {_count(result.nranks)} ranks in {formation.seconds:.3f} s"
+    if formation.ranks_per_s is not None:
+        line += f", {formation.ranks_per_s:.0f} ranks/s"
+    return [line]
+
+
+def _allgathers(result: RunResult) -> list[str]:
+    if not result.allgathers or not result.nranks:
+        return []
+    head = [
+        ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"),
+        ("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", ""),
+    ]
+    rows = [*head, *(_nccl_tests_row(gather, result.nranks) for gather in result.allgathers)]
+    # Data lines carry no comment sign, and say at their end which AllGather and how much of it.
+    names = ["allgather", "", *(printable(gather.name) for gather in result.allgathers)]
+    steps = ["steps", "", *map(_steps, result.allgathers)]
+    width = max(map(len, names))
+    lines = [
+        f"{'# ' if number < len(head) else '  '}{line}  {name:{width}}  {step}".rstrip()
+        for number, (line, name, step) in enumerate(
+            zip(align(rows, left=0, indent=""), names, steps, strict=True)
+        )
+    ]
+    if result.wrong is not None:
+        lines.append(
+            f"# Out of bounds values : {result.wrong} {'FAILED' if result.wrong else 'OK'}"
+        )
+    return [*lines, "#", *_deliveries(result.allgathers)]
+
+
+def _nccl_tests_row(gather: AllGather, nranks: int) -> tuple[str, ...]:
+    """One row as all_gather_perf has it: `size` is a rank's result, `count` what it sends."""
+    blocks = nranks if gather.transfers is None else gather.transfers // nranks + 1
+    return (
+        str(blocks * gather.record_bytes),
+        str(gather.record_bytes),
+        "uint8",
+        "none",
+        "-1",
+        _microseconds(gather.seconds),
+        _significant(gather.algbw),
+        _significant(gather.busbw),
+        "N/A" if gather.wrong is None else str(gather.wrong),
+    )
+
+
+def _deliveries(gathers: Iterable[AllGather]) -> list[str]:
+    head = ("allgather", "steps", "blocks", "blocks/s", "reads", "writes", "blocks/read", "flow")
+    rows: list[tuple[str, ...]] = [head]
+    notes = []
+    for gather in gathers:
+        rows.append(
+            (
+                printable(gather.name),
+                _steps(gather) or _NONE,
+                _count(gather.transfers),
+                _rate(gather.transfers_per_s),
+                _count(gather.reads),
+                _count(gather.writes),
+                _rate(gather.blocks_per_read),
+                _joined(gather.flow, gather.frames),
+            )
+        )
+        if _is_partial(gather):
+            text = f"only the first {_steps(gather)} steps ran; nothing is extrapolated"
+            notes += _wrapped(f"NOTE {gather.name}: {text}")
+        if gather.note is not None:
+            notes += _wrapped(f"NOTE {gather.name}: {gather.note}")
+    return align(rows) + notes
+
+
+def _is_partial(gather: AllGather) -> bool:
+    known = gather.steps is not None and gather.of_steps is not None
+    return known and gather.steps != gather.of_steps
+
+
+def _steps(gather: AllGather) -> str:
+    if gather.steps is None:
+        return ""
+    return f"{gather.steps} of {gather.of_steps}" if _is_partial(gather) else str(gather.steps)
+
+
+def _phases(result: RunResult) -> list[str]:
+    if not result.phases:
+        return []
+    rows: list[tuple[str, ...]] = [
+        ("phase", "mean", "p50", "p99", "max", "cpu", "kind"),
+        ("", "(s)", "(s)", "(s)", "(s)", "(s, all)", ""),
+    ]
+    names = {phase.name for phase in result.phases}
+    outside = [p for p in result.phases if p.within is not None and p.within not in names]
+    rows += [_phase_row("  " * depth, phase) for depth, phase in _nested(result.phases)]
+    total = _seconds(result.mean_total_s)
+    rows.append(("mean total", total, "", "", "", "", "the sum of those not indented"))
+    # Admission, say, is outside a rank's own total: it takes no part in the sum.
+    rows += [_phase_row("outside it: ", phase) for phase in outside]
+    # The last column is text: flush left, as its heading.
+    width = max(len(row[-1]) for row in rows)
+    return align([(*row[:-1], row[-1].ljust(width)) for row in rows])
+
+
+def _phase_row(prefix: str, phase: Phase) -> tuple[str, ...]:
+    numbers = (phase.mean_s, phase.p50_s, phase.p99_s, phase.max_s, phase.cpu_s)
+    return (prefix + printable(phase.name), *map(_seconds, numbers), phase.kind)
+
+
+def _nested(phases: Sequence[Phase]) -> list[tuple[int, Phase]]:
+    """Each phase beneath the one it is within, in the given order, with its depth."""
+    ordered: list[tuple[int, Phase]] = []
+
+    def descend(within: str | None, depth: int) -> None:
+        for phase in phases:
+            if phase.within == within:
+                ordered.append((depth, phase))
+                if phase.name != within and depth < len(phases):
+                    descend(phase.name, depth + 1)
+
+    descend(None, 0)
+    return ordered
+
+
+def _work(result: RunResult) -> list[str]:
+    roles = {
+        "ranks": result.work.ranks,
+        "root": result.work.root,
+        "store": result.work.store,
+        "controller": result.work.controller,
+    }
+    rows: list[tuple[str, ...]] = [
+        (
+            "work",
+            "messages",
+            "bytes",
+            "conns",
+            "retries",
+            "requests",
+            "syscalls",
+            "cpu",
+            "peak rss",
+        ),
+        ("", "", "", "", "", "", "", "(s)", "(MiB)"),
+    ]
+    rows += [_work_row(role, work) for role, work in roles.items() if work is not None]
+    return align(rows) if len(rows) > 2 else []
+
+
+def _work_row(role: str, work: Work) -> tuple[str, ...]:
+    counts = (work.messages, work.bytes, work.connections, work.retries, work.requests)
+    peak = _NONE if work.peak_rss_bytes is None else f"{work.peak_rss_bytes / 2**20:.1f}"
+    return (role, *map(_count, counts), _count(work.syscalls), _seconds(work.cpu_s), peak)
+
+
+def _memory(result: RunResult) -> list[str]:
+    memory, descriptors = result.memory, result.descriptors
+    parts = []
+    if memory.rss_bytes_per_rank is not None:
+        parts.append(f"{memory.rss_bytes_per_rank / 2**10:.2f} KiB of worker per rank")
+    if memory.peak_rss_bytes is not None:
+        parts.append(f"{_gib(memory.peak_rss_bytes)} in all processes at their peaks")
+    if memory.kernel_socket_bytes is not None:
+        parts.append(f"{_gib(memory.kernel_socket_bytes)} in the kernel's sockets beside")
+    lines = _wrapped(f"memory {', '.join(parts)}") if parts else []
+    parts = []
+    if descriptors.held_per_rank is not None:
+        parts.append(f"{descriptors.held_per_rank:g} held per rank")
+    if descriptors.peak_per_worker is not None:
+        parts.append(f"{descriptors.peak_per_worker} in a worker at its peak")
+    return lines + ([f"# descriptors {', '.join(parts)}"] if parts else [])
+
+
+def _groups(result: RunResult) -> list[str]:
+    if not result.groups:
+        return []
+    rows: list[tuple[str, ...]] = [
+        ("group", "count", "size", "time", "conns", "requests", "#wrong"),
+        ("", "", "(ranks)", "(s)", "", "", ""),
+    ]
+    for group in result.groups:
+        shape = (printable(group.kind), str(group.count), str(group.size), _seconds(group.seconds))
+        rows.append((*shape, *map(_count, (group.connections, group.requests, group.wrong))))
+    return align(rows)
+
+
+def _warnings(result: RunResult) -> list[str]:
+    lines = []
+    for warning in result.warnings:
+        lines += _wrapped(f"WARNING {warning.code}: {warning.text}")
+    return lines
+
+
+def _what_it_cannot_tell(result: RunResult) -> list[str]:
+    if result.total_s is None or result.kind != "measured":
+        return []
+    cores = "these" if result.environment is None else str(result.environment.cores)
+    text = (
+        f"What this cannot tell: wall time on {cores} cores is the sum of all ranks' work, not a "
+        "cluster's time. Counts, bytes and CPU seconds carry over to a cluster, seconds do not."
+    )
+    if result.saturated:
+        text += " This run was saturated: the harness's own CPU was the limit."
+    return _wrapped(text)
+
+
+def _where(result: RunResult) -> list[str]:
+    if result.spec is None:
+        return []
+    if result.spec.out is None:
+        return ["# Result: not kept (--out DIR keeps it and every rank's times)"]
+    out = printable(result.spec.out).rstrip("/")
+    return [f"# Result: {out}/{RESULT_FILE}, every rank's times: {out}/{RANKS_FILE}"]
+
+
+def _wrapped(text: str) -> list[str]:
+    lines = textwrap.wrap(
+        printable(" ".join(text.split())),
+        _WIDTH - 4,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [f"# {line}" if number == 0 else f"#   {line}" for number, line in enumerate(lines)]
+
+
+def _joined(*words: str | None) -> str:
+    return " ".join(word for word in words if word is not None) or _NONE
+
+
+def _count(value: int | None) -> str:
+    return _NONE if value is None else str(value)
+
+
+def _rate(value: float | None) -> str:
+    if value is None:
+        return _NONE
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _seconds(value: float | None) -> str:
+    return _NONE if value is None else f"{value:.3f}"
+
+
+def _significant(value: float | None) -> str:
+    """Three digits: nccl-tests' two decimals would print 0.00 for small records."""
+    return "N/A" if value is None else f"{value:.3g}"
+
+
+def _microseconds(seconds: float | None) -> str:
+    """nccl-tests' own precision."""
+    if seconds is None:
+        return "N/A"
+    value = seconds * 1e6
+    if value >= 10_000:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 100 else f"{value:.2f}"
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:.2f} GiB"

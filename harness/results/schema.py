@@ -1,0 +1,332 @@
+"""The JSON documents of docs and contract, as types: emucoll.run/1, emucoll.doctor/1,
+emucoll.names/1.
+
+Every key is always present, null where there is no value; keys of later versions are ignored. Times
+are seconds, sizes bytes; `algbw` and `busbw` are nccl-tests' own figures, in its GB/s (10^9 bytes
+per second). Measures nothing and reads nothing.
+"""
+
+from typing import ClassVar, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from emucoll.errors import UsageError
+from harness.results.environment import Environment
+from harness.spec import Spec
+
+Kind: TypeAlias = Literal["measured", "charged", "simulated", "projected"]
+
+
+class RunWarning(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reader must know before believing the numbers. `code` is for programs and stays."""
+
+    code: str
+    text: str
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank that was waiting when the run ended.
+
+    `for_` is a rank, a server ("root", "store") or None: not known.
+    """
+
+    rank: int
+    phase: str | None = None
+    for_: int | str | None = msgspec.field(name="for", default=None)
+
+
+class RunError(msgspec.Struct, frozen=True, kw_only=True):
+    """Why it failed: what happened, how that is known, the likely cause, what to do next."""
+
+    what: str
+    evidence: str | None = None
+    cause: str | None = None
+    next: str | None = None
+    rank: int | None = None
+    phase: str | None = None
+    peer: int | str | None = None
+    """The other side: a rank, a server or an address."""
+    worker: int | None = None
+    waiting: list[Waiting] = []
+
+
+class Document(msgspec.Struct, kw_only=True, tag_field="schema"):
+    """What every document holds."""
+
+    kind: Literal["measured", "simulated", "projected"] | None = None
+    spec: Spec | None = None
+    environment: Environment | None = None
+    seed: int | None = None
+    ok: bool
+    warnings: list[RunWarning] = []
+    error: RunError | None = None
+
+
+class Formation(msgspec.Struct, frozen=True, kw_only=True):
+    """From the start barrier to the last rank formed."""
+
+    name: str
+    seconds: float | None = None
+    ranks_per_s: float | None = None
+
+
+class AllGather(msgspec.Struct, frozen=True, kw_only=True):
+    """One AllGather over all ranks.
+
+    `transfers` are blocks delivered; `wrong` is None where nothing was verified.
+    """
+
+    name: str
+    record_bytes: int
+    seconds: float | None = None
+    steps: int | None = None
+    of_steps: int | None = None
+    transfers: int | None = None
+    transfers_per_s: float | None = None
+    algbw: float | None = None
+    busbw: float | None = None
+    wrong: int | None = None
+    flow: Literal["lockstep", "cut-through"] | None = None
+    frames: Literal["sized", "bare"] | None = None
+    reads: int | None = None
+    writes: int | None = None
+    blocks_per_read: float | None = None
+    note: str | None = None
+    """What this AllGather does not show, in a sentence."""
+
+
+class WrongBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """A block that differs: `rank` received it, it should hold the record of rank `block`."""
+
+    rank: int
+    block: int | None
+    what: str
+
+
+class Phase(msgspec.Struct, frozen=True, kw_only=True):
+    """One phase over all ranks.
+
+    The means of those with `within` None add up to the run's `mean_total_s`.
+    """
+
+    name: str
+    mean_s: float | None = None
+    p50_s: float | None = None
+    p99_s: float | None = None
+    max_s: float | None = None
+    cpu_s: float | None = None
+    kind: Kind = "measured"
+    within: str | None = None
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """What one role did, summed over its processes. None: not counted."""
+
+    messages: int | None = None
+    bytes: int | None = None
+    connections: int | None = None
+    retries: int | None = None
+    requests: int | None = None
+    syscalls: int | None = None
+    cpu_s: float | None = None
+    peak_rss_bytes: int | None = None
+
+
+class WorkByRole(msgspec.Struct, frozen=True, kw_only=True):
+    """None: the run had no such role."""
+
+    ranks: Work | None = None
+    root: Work | None = None
+    store: Work | None = None
+    controller: Work | None = None
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """Worker peaks per rank, peaks of all processes, and what the kernel's sockets and TCP slabs
+    grew by.
+    """
+
+    rss_bytes_per_rank: float | None = None
+    peak_rss_bytes: int | None = None
+    kernel_socket_bytes: int | None = None
+
+
+class Descriptors(msgspec.Struct, frozen=True, kw_only=True):
+    """Open files: one rank's once it is formed, and a worker's at its peak."""
+
+    held_per_rank: float | None = None
+    peak_per_worker: int | None = None
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of process group, with `--groups`."""
+
+    kind: str
+    count: int
+    size: int
+    seconds: float | None = None
+    connections: int | None = None
+    requests: int | None = None
+    wrong: int | None = None
+
+
+class RunResult(Document, kw_only=True, tag="emucoll.run/1"):
+    """What came of a run, whole or failed. `exit_code` is what the process ends with."""
+
+    schema: ClassVar[str] = "emucoll.run/1"
+
+    exit_code: int
+    nranks: int | None = None
+    workers: int | None = None
+    start_window: int | None = None
+    total_s: float | None = None
+    mean_total_s: float | None = None
+    formation: Formation | None = None
+    allgathers: list[AllGather] = []
+    wrong: int | None = None
+    wrong_blocks: list[WrongBlock] = []
+    """The first few."""
+    phases: list[Phase] = []
+    work: WorkByRole = WorkByRole()
+    memory: Memory = Memory()
+    descriptors: Descriptors = Descriptors()
+    groups: list[Group] = []
+    saturated: bool | None = None
+    trace_hash: str | None = None
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """One limit of the machine.
+
+    `have` None: the machine does not tell, or has no such limit; `fits` None: then too.
+    """
+
+    name: str
+    have: int | float | str | None = None
+    need: int | float | str | None = None
+    because: str
+    remedy: str | None = None
+    fits: bool | None = None
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run would take; projected, never measured. `because` is the arithmetic."""
+
+    workers: int | None = None
+    start_window: int | None = None
+    transfers: int | None = None
+    bytes: int | None = None
+    seconds: float | None = None
+    memory_bytes: int | None = None
+    because: str | None = None
+
+
+class DoctorResult(Document, kw_only=True, tag="emucoll.doctor/1"):
+    """Does the run fit this machine, limit by limit."""
+
+    schema: ClassVar[str] = "emucoll.doctor/1"
+
+    fits: bool | None = None
+    limits: list[Limit] = []
+    estimate: Estimate | None = None
+
+
+class Name(msgspec.Struct, frozen=True, kw_only=True):
+    """A name the command line takes, and what it stands for."""
+
+    name: str
+    text: str
+
+
+class NamesResult(Document, kw_only=True, tag="emucoll.names/1"):
+    """What formations, AllGathers or plans there are."""
+
+    schema: ClassVar[str] = "emucoll.names/1"
+
+    names: list[Name] = []
+
+
+AnyResult: TypeAlias = RunResult | DoctorResult | NamesResult
+_Result = TypeVar("_Result", RunResult, DoctorResult, NamesResult)
+
+
+def to_json(result: AnyResult) -> bytes:
+    """One JSON document, indented, with a newline at its end."""
+    try:
+        encoded = msgspec.json.encode(result)
+    except UnicodeEncodeError:  # a name on the command line that is not UTF-8
+        encoded = msgspec.json.encode(_utf8(msgspec.to_builtins(result)))
+    return msgspec.json.format(encoded, indent=2) + b"\n"
+
+
+def _utf8(value: object) -> object:
+    """`value` with what UTF-8 cannot hold spelt out as escapes: a failure is told in any case."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {key: _utf8(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_utf8(item) for item in value]
+    return value
+
+
+def decode(data: bytes, expected: type[_Result]) -> _Result:
+    """The document in `data`.
+
+    Raises UsageError if it is not JSON, of another schema, or lacks what that requires.
+    """
+    try:
+        result = msgspec.json.decode(data, type=AnyResult)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"not a result of emucoll: {error}") from error
+    if not isinstance(result, expected):
+        raise UsageError(f"this is a result of {result.schema}, not of {expected.schema}")
+    return result
+
+
+def from_json(data: bytes) -> RunResult:
+    """The run in `data`. Raises UsageError."""
+    return decode(data, RunResult)
+
+
+def bandwidth(
+    nranks: int, record_bytes: int, transfers: int, seconds: float
+) -> tuple[float | None, float | None]:
+    """nccl-tests' (algbw, busbw) of an AllGather, GB/s, from the blocks that all ranks together
+    received.
+
+    algbw is the size of one rank's result, its own record included, over the time; busbw leaves
+    that record out, which for a whole AllGather is nccl-tests' algbw * (n - 1) / n. Both hold for
+    the first steps of one too. None without time.
+    """
+    if seconds <= 0:
+        return None, None
+    received = transfers / nranks * record_bytes
+    return (received + record_bytes) / seconds / 1e9, received / seconds / 1e9
+
+
+def failure(
+    what: str,
+    *,
+    exit_code: int = 2,
+    evidence: str | None = None,
+    cause: str | None = None,
+    next: str | None = None,
+    spec: Spec | None = None,
+    environment: Environment | None = None,
+    warnings: list[RunWarning] | None = None,
+) -> RunResult:
+    """A run that failed before anything ran: what `--json` prints for a usage error, `spec` None if
+    there is none yet.
+    """
+    return RunResult(
+        kind="measured",
+        spec=spec,
+        environment=environment,
+        seed=None if spec is None else spec.seed,
+        ok=False,
+        warnings=warnings or [],
+        error=RunError(what=what, evidence=evidence, cause=cause, next=next),
+        exit_code=exit_code,
+        nranks=None if spec is None else spec.nranks,
+    )

@@ -1,0 +1,138 @@
+"""A run's directory: result.json, ranks.npz (each rank's time per phase) and pids.json.
+
+Files appear whole or not at all: they are written beside their place and renamed. result.json comes
+last, so where it is, the others belong to it. What the system refuses is a UsageError with its
+reason. Runs nothing.
+"""
+
+import contextlib
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from emucoll.errors import UsageError
+from harness.results.schema import RunResult, from_json, to_json
+
+RESULT_FILE = "result.json"
+RANKS_FILE = "ranks.npz"
+PIDS_FILE = "pids.json"
+
+
+class Pids(msgspec.Struct, frozen=True, kw_only=True):
+    """Process ids of a run; a worker's index is its place in `workers`."""
+
+    controller: int | None = None
+    root: int | None = None
+    store: int | None = None
+    workers: list[int] = []
+
+
+def check_writable(directory: str | os.PathLike[str]) -> None:
+    """Create `directory` with its parents and write to it, so that a run does not end without a
+    place for its result.
+    """
+    path = Path(directory)
+    probe = path / f".emucoll-{os.getpid()}.tmp"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with probe.open("wb") as file:
+            file.write(b"?")
+        probe.unlink()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        _remove(probe)
+        raise UsageError(
+            f"cannot write results to {_name(path)}: {_reason(error)}; choose another --out"
+        ) from error
+
+
+def save(
+    result: RunResult,
+    ranks: Mapping[str, npt.NDArray[np.float64]],
+    directory: str | os.PathLike[str],
+) -> None:
+    """Write result.json and ranks.npz: per phase an array of seconds whose index is the rank.
+
+    Raises UsageError.
+
+    What an earlier run left in `directory` is replaced.
+    """
+    for phase, times in ranks.items():
+        assert times.ndim == 1, (
+            f"phase {phase}: expected one time per rank, not the shape {times.shape}"
+        )
+    path = Path(directory)
+    packed = io.BytesIO()
+    np.savez(packed, **_named(ranks))
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        (path / RESULT_FILE).unlink(missing_ok=True)
+        _write(path / RANKS_FILE, packed.getbuffer())
+        _write(path / RESULT_FILE, to_json(result))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot write results to {_name(path)}: {_reason(error)}") from error
+
+
+def save_pids(pids: Pids, directory: str | os.PathLike[str]) -> None:
+    """Write pids.json. Raises UsageError."""
+    path = Path(directory)
+    try:
+        _write(path / PIDS_FILE, msgspec.json.format(msgspec.json.encode(pids)) + b"\n")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot write process ids to {_name(path)}: {_reason(error)}") from error
+
+
+def load(directory: str | os.PathLike[str]) -> tuple[RunResult, dict[str, npt.NDArray[np.float64]]]:
+    """What `save` wrote. Raises UsageError if it is not there, or not what this version reads."""
+    path = Path(directory)
+    try:
+        result = from_json((path / RESULT_FILE).read_bytes())
+        # Opened here: numpy leaves it open where the archive is damaged.
+        with (path / RANKS_FILE).open("rb") as file, np.load(file, allow_pickle=False) as packed:
+            ranks = {phase: packed[phase] for phase in packed.files}
+    except UsageError as error:
+        raise UsageError(f"{_name(path / RESULT_FILE)}: {error}") from error
+    except Exception as error:  # zipfile, zlib and numpy have a dozen kinds for a damaged archive
+        raise UsageError(f"cannot read the results in {_name(path)}: {_reason(error)}") from error
+    return result, ranks
+
+
+def _named(ranks: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, npt.NDArray[np.float64]]:
+    assert not {"file", "allow_pickle"} & set(ranks), "numpy takes these names for itself"
+    return {phase: np.asarray(times, dtype=np.float64) for phase, times in ranks.items()}
+
+
+def _write(path: Path, data: bytes | memoryview) -> None:
+    """Whole or not at all: a reader never sees half a file, nor does a full disk leave one."""
+    temporary = path.with_name(f".{path.name}-{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        _remove(temporary)
+        raise
+
+
+def _remove(path: Path) -> None:
+    # That it was never there is no news: the error that led here says more.
+    with contextlib.suppress(OSError, ValueError):
+        path.unlink(missing_ok=True)
+
+
+def _name(path: Path) -> str:
+    return repr(str(path))
+
+
+def _reason(error: Exception) -> str:
+    return (
+        (error.strerror if isinstance(error, OSError) else None)
+        or str(error)
+        or type(error).__name__
+    )

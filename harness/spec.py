@@ -1,0 +1,227 @@
+"""What to run: one value that the command line makes, every worker receives and every result
+repeats.
+
+Holds all that a repetition needs and nothing about the machine. Formations and AllGathers are names
+here; the registries know them. Workers decode specs, so this module imports msgspec and emucoll's
+errors alone.
+"""
+
+import difflib
+import math
+import re
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from emucoll.errors import UsageError
+
+MIN_START_WINDOW = 3
+"""Rank r waits for rank r + 1 while it forms: a window of one or two per worker can deadlock."""
+
+_INT_MAX = 2**31 - 1
+"""NCCL and MPI count ranks and bytes of a record in a C int."""
+
+_MAX_SLOW_FACTOR = 1_000_000.0
+
+
+class RankFault(msgspec.Struct, frozen=True, kw_only=True, tag_field="target", tag="rank"):
+    """One rank that misbehaves.
+
+    `factor` goes with slow (its work takes so many times as long), `where` with corrupt.
+    """
+
+    rank: int
+    what: Literal["never-start", "raise", "slow", "corrupt"]
+    factor: float | None = None
+    where: Literal["header", "first", "last", "forwarded"] | None = None
+
+
+class ServerKill(msgspec.Struct, frozen=True, kw_only=True, tag_field="target", tag="server"):
+    """SIGKILL to the root or the store, when half the ranks have checked in."""
+
+    server: Literal["root", "store"]
+
+
+class WorkerKill(msgspec.Struct, frozen=True, kw_only=True, tag_field="target", tag="worker"):
+    """SIGKILL to the worker of this index, when its first block arrives."""
+
+    worker: int
+
+
+Injection: TypeAlias = RankFault | ServerKill | WorkerKill
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run.
+
+    `workers`, `start_window` and `steps` are None where the harness decides, resp. all steps run.
+    """
+
+    nranks: int
+    formation: str = "tcpstore"
+    allgather: str = "ring-pipelined"
+    record_bytes: int = 28
+    root: str = "builtin"
+    """`builtin`, `libnccl` or `libnccl:PATH`."""
+    store: str = "builtin"
+    workers: int | None = None
+    ranks_per_host: int = 8
+    start_window: int | None = None
+    """Ranks in formation at once per worker."""
+    steps: int | None = None
+    seed: int = 1
+    deadline_s: float = 600.0
+    inject: tuple[Injection, ...] = ()
+    ip: Literal["4", "6"] = "4"
+    uid_stagger_rate: float = 7000.0
+    """NCCL_UID_STAGGER_RATE: check-ins per second at one root."""
+    uid_stagger_threshold: int = 256
+    """NCCL_UID_STAGGER_THRESHOLD: ranks per root above which they stagger."""
+    world: Literal["loopback"] = "loopback"
+    out: str | None = None
+
+
+def check(spec: Spec) -> None:
+    """Raise UsageError for what no machine and no algorithm could run; names and schedules are for
+    their registries.
+    """
+    _check_counts(spec)
+    if not (math.isfinite(spec.deadline_s) and spec.deadline_s > 0):
+        raise UsageError(f"--deadline is {spec.deadline_s:g} s: expected more than 0")
+    if not (math.isfinite(spec.uid_stagger_rate) and spec.uid_stagger_rate > 0):
+        raise UsageError(
+            f"the stagger rate is {spec.uid_stagger_rate:g}: expected more than 0 ranks per second"
+        )
+    if spec.root not in ("builtin", "libnccl") and not re.fullmatch(
+        r"libnccl:.+", spec.root, re.DOTALL
+    ):
+        raise UsageError(f"--root {spec.root!r}: expected builtin, libnccl or libnccl:PATH")
+    for flag, path in (("--root", spec.root), ("--out", spec.out or "")):
+        if "\0" in path or not _is_text(path):
+            raise UsageError(
+                f"{flag} {path!r}: expected a path in UTF-8, results could not hold it"
+            )
+    if spec.store != "builtin":
+        raise UsageError(f"--store {spec.store!r}: expected builtin")
+    for injection in spec.inject:
+        _check_injection(injection, spec)
+
+
+def _check_counts(spec: Spec) -> None:
+    bounds: tuple[tuple[str, int | None, int, int], ...] = (
+        ("-np", spec.nranks, 1, _INT_MAX),
+        ("--record-bytes", spec.record_bytes, 0, _INT_MAX),
+        ("--workers", spec.workers, 1, spec.nranks),
+        ("--ranks-per-host", spec.ranks_per_host, 1, _INT_MAX),
+        ("--start-window", spec.start_window, MIN_START_WINDOW, _INT_MAX),
+        ("--steps", spec.steps, 1, _INT_MAX),
+        ("--seed", spec.seed, 0, 2**63 - 1),
+        ("the stagger threshold", spec.uid_stagger_threshold, 0, _INT_MAX),
+    )
+    for name, value, low, high in bounds:
+        if value is not None and not low <= value <= high:
+            expected = f"at least {low}" if value < low else f"at most {high}"
+            raise UsageError(f"{name} is {value}: expected {expected}")
+
+
+def _is_text(path: str) -> bool:
+    """False for a path whose bytes are not UTF-8: Python carries those as lone surrogates."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_injection(injection: Injection, spec: Spec) -> None:
+    text = format_injection(injection)
+    if isinstance(injection, RankFault) and not 0 <= injection.rank < spec.nranks:
+        raise UsageError(
+            f"--inject {text}: there is no rank {injection.rank}, expected 0 to {spec.nranks - 1}"
+        )
+    if isinstance(injection, WorkerKill):
+        workers = spec.nranks if spec.workers is None else spec.workers
+        if not 0 <= injection.worker < workers:
+            expected = f"expected 0 to {workers - 1}"
+            raise UsageError(f"--inject {text}: there is no worker {injection.worker}, {expected}")
+
+
+_RANK_FAULT = re.compile(
+    r"rank=(?P<rank>\d{1,9}):(?:(?P<plain>never-start|raise)|slow=(?P<factor>\d{1,9}(?:\.\d{1,9})?)"
+    r"|corrupt=(?P<where>header|first|last|forwarded))",
+    re.ASCII,
+)
+_WORKER_KILL = re.compile(r"worker=(?P<worker>\d{1,9}):kill", re.ASCII)
+_SERVER_KILL = re.compile(r"(?P<server>root|store):kill")
+_FORMS = (
+    "rank={n}:never-start",
+    "rank={n}:raise",
+    "rank={n}:slow=10",
+    "rank={n}:corrupt=header",
+    "rank={n}:corrupt=first",
+    "rank={n}:corrupt=last",
+    "rank={n}:corrupt=forwarded",
+    "root:kill",
+    "store:kill",
+    "worker={n}:kill",
+)
+
+
+def parse_injection(text: str) -> Injection:
+    """The fault that one `--inject` asks for.
+
+    Raises UsageError with the nearest text that would be one.
+    """
+    if match := _RANK_FAULT.fullmatch(text):
+        rank = int(match["rank"])
+        if match["factor"] is not None:
+            return RankFault(rank=rank, what="slow", factor=_slow_factor(text, match["factor"]))
+        if match["where"] is not None:
+            return msgspec.convert(
+                {"target": "rank", "rank": rank, "what": "corrupt", "where": match["where"]},
+                RankFault,
+            )
+        return msgspec.convert({"target": "rank", "rank": rank, "what": match["plain"]}, RankFault)
+    if match := _SERVER_KILL.fullmatch(text):
+        return msgspec.convert({"target": "server", "server": match["server"]}, ServerKill)
+    if match := _WORKER_KILL.fullmatch(text):
+        return WorkerKill(worker=int(match["worker"]))
+    raise _not_an_injection(text)
+
+
+def format_injection(injection: Injection) -> str:
+    """The text that `parse_injection` reads as `injection`."""
+    match injection:
+        case ServerKill(server=server):
+            return f"{server}:kill"
+        case WorkerKill(worker=worker):
+            return f"worker={worker}:kill"
+        case RankFault(what="slow"):
+            return f"rank={injection.rank}:slow={repr(injection.factor).removesuffix('.0')}"
+        case RankFault(what="corrupt"):
+            return f"rank={injection.rank}:corrupt={injection.where}"
+        case RankFault():
+            return f"rank={injection.rank}:{injection.what}"
+
+
+def _slow_factor(text: str, digits: str) -> float:
+    factor = float(digits)
+    if not 1 < factor <= _MAX_SLOW_FACTOR:
+        expected = f"a factor above 1 and up to {_MAX_SLOW_FACTOR:.0f}, as in slow=10"
+        raise UsageError(f"--inject {text!r}: expected {expected}")
+    return factor
+
+
+def _not_an_injection(text: str) -> UsageError:
+    number = re.search(r"\d{1,9}", text, re.ASCII)
+    forms = [form.format(n=number[0] if number else 7) for form in _FORMS]
+    targets = sorted({re.split("[=:]", form)[0] for form in forms})
+    # A cutoff of 0 always finds one: whatever was typed, something valid is shown.
+    [target] = difflib.get_close_matches(re.split("[=:]", text)[0], targets, n=1, cutoff=0.0)
+    candidates = [form for form in forms if form.startswith(target)]
+    [near] = difflib.get_close_matches(text, candidates, n=1, cutoff=0.0)
+    return UsageError(
+        f"--inject {text!r}: did you mean {near!r}? expected rank=R:never-start, rank=R:raise, "
+        "rank=R:slow=FACTOR, rank=R:corrupt=header|first|last|forwarded, root:kill, store:kill "
+        "or worker=W:kill"
+    )

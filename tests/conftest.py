@@ -1,0 +1,36 @@
+"""What every test may ask for, and how hypothesis behaves on a shared machine.
+
+Nothing here starts anything.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# Examples share cores with running ranks: how long one takes says nothing about it. CI repeats the
+# same examples.
+settings.register_profile("shared", deadline=None, derandomize="CI" in os.environ, print_blob=True)
+settings.load_profile("shared")
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The checkout's top folder."""
+    return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def cache_folder() -> Path:
+    """The one folder for wheels and big downloads, kept between runs."""
+    named = os.environ.get("EMUCOLL_CACHE")
+    folder = Path(named) if named else Path.home() / ".cache" / "emucoll"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def bounded_scale() -> bool:
+    """Whether scale tests run a part that suits CI (EMUCOLL_SCALE=ci) instead of everything."""
+    return os.environ.get("EMUCOLL_SCALE") == "ci"

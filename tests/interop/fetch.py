@@ -1,0 +1,52 @@
+"""Gets real libraries from the package registry, into a cache and never into the environment."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+
+class FetchError(Exception):
+    """The registry, or pip, did not give us what we asked for."""
+
+
+def cache_folder() -> Path:
+    """`$EMUCOLL_CACHE`, or a folder under the user's cache."""
+    return Path(os.environ.get("EMUCOLL_CACHE", "~/.cache/emucoll")).expanduser()
+
+
+def fetch_nccl(version: str) -> Path:
+    """The path of NCCL's library of exactly this version (such as "2.28.9"), about 400 MB.
+
+    Downloaded once, from the wheel nvidia-nccl-cu12. Raises FetchError.
+    """
+    library = cache_folder() / "nccl" / version / "libnccl.so.2"
+    if not library.is_file():
+        library.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
+            wheel = _download(f"nvidia-nccl-cu12=={version}", Path(scratch))
+            unpacked = Path(scratch) / library.name
+            _extract(wheel, f"nvidia/nccl/lib/{library.name}", unpacked)
+            unpacked.replace(library)  # whole, or not there
+    return library
+
+
+def _download(requirement: str, folder: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", requirement]
+    done = subprocess.run([*command, "--dest", folder], capture_output=True, text=True, check=False)
+    wheels = list(folder.glob("*.whl"))
+    if done.returncode != 0 or len(wheels) != 1:
+        raise FetchError(f"pip could not download {requirement}: {done.stderr.strip()[-500:]}")
+    return wheels[0]
+
+
+def _extract(wheel: Path, member: str, target: Path) -> None:
+    with (
+        zipfile.ZipFile(wheel) as archive,
+        archive.open(member) as source,
+        target.open("wb") as sink,
+    ):
+        shutil.copyfileobj(source, sink, 1 << 20)
