@@ -84,10 +84,11 @@ class Clock(Protocol):
 class Pollable:
     """What the wait primitive needs of a channel: a place for whoever waits to read, and for whoever waits to write."""
 
-    __slots__ = ("reader", "writer")
+    __slots__ = ("order", "reader", "writer")
 
     def __init__(self) -> None:
         """Nobody waits."""
+        self.order = 0.0
         self.reader: Callable[[None], object] | None = None
         self.writer: Callable[[None], object] | None = None
 

@@ -1,1 +1,1 @@
-"""The servers that a bootstrap needs: pure state machines, and coroutines that serve them against the seam."""
+"""The servers that a bootstrap needs: pure state machines, and coroutines that serve them."""

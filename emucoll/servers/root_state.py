@@ -1,11 +1,10 @@
-"""What an NCCL root knows and does, without any input or output: the bookkeeping of eager
-forwarding.
+"""What an NCCL root knows and does, without any input or output.
 
-Follows the root thread of NCCL 2.23 to 2.32 (`bootstrapRoot`): as soon as a rank and its
-successor have both checked in, the successor's ring address is due at the rank's reply listener.
-Holds true: every owned rank is told its successor exactly once, and an address is dropped as soon
-as nobody needs it, so at most two addresses are kept for a rank. Must not know sockets, time or
-order of arrival.
+Follows the root thread of NCCL 2.23 to 2.32 (`bootstrapRoot`), which forwards eagerly: as soon as
+a rank and its successor have both checked in, the successor's ring address is due at the rank's
+reply listener. Holds true: every owned rank is told its successor exactly once, and an address is
+dropped as soon as nobody needs it, so at most two addresses are kept for a rank. Must not know
+sockets, time or order of arrival.
 
 Stricter than NCCL where NCCL is careless: a real root notices a duplicate only while it still
 holds one of that rank's addresses, and before 2.29 doesn't check the range at all.
@@ -31,13 +30,12 @@ class RootState:
         self._nroots = nroots
         self._first = owned.start
         self._owned = len(owned)
-        # With several roots the next root's first rank checks in as well, as the rank after our
-        # last.
+        # With several roots, the next root's first rank checks in too, as the one after our last.
         self._slots = self._owned + (nroots > 1)
         self._seen = bytearray(self._slots)
         self._received = 0
-        # By local id: ring addresses that the predecessor still needs, reply listeners still to
-        # be answered.
+        # By local id: ring addresses the predecessor still needs, reply listeners not yet
+        # answered.
         self._ring: dict[int, Address] = {}
         self._reply: dict[int, Address] = {}
 

@@ -23,6 +23,8 @@ class StoreServer:
         self.state = StoreState(wake=self._wake)
         self.connections = 0
         self.validated = 0
+        self.full = 0
+        """How often no descriptor was left to accept with."""
         self.dropped: list[str] = []
         """Why peers were turned away, one text each."""
         self._clock = clock
@@ -39,9 +41,9 @@ class StoreServer:
             while True:
                 try:
                     channel = await listener.accept()
-                except ListenFailed as error:  # out of descriptors: the kernel keeps the newcomers waiting meanwhile
-                    self.dropped.append(str(error))
-                    await self._clock.sleep(0.05)
+                except ListenFailed:  # out of descriptors: the kernel keeps the newcomers waiting until a client leaves
+                    self.full += 1
+                    await self._clock.sleep(0.001)
                     continue
                 self.connections += 1
                 self._greeted[channel] = self._clock.now()

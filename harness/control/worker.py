@@ -6,6 +6,7 @@ AllGather, verifies every byte, and reports. Never imports the command line or t
 
 import asyncio
 import gc
+import math
 import random
 import resource
 import sys
@@ -209,8 +210,20 @@ class Worker:
             table = RecordTable.derived(n, spec.record_bytes, spec.seed, 0, ranks, rounds)
         else:
             table = RecordTable.of_records(records, ADDRESS_BYTES)
+        if self._schedule.flow == "cut-through":
+            self._let_pieces_pass_whole()
         self._collective = Collective(self._schedule, n, rounds, table, WrongBlocks())
         self._link.send(Prepared())
+
+    def _let_pieces_pass_whole(self) -> None:
+        """Serve ranks in ring order, and let in what comes from the worker before only when nothing is inside."""
+        for ring, rank in zip(self._rings, self._ranks, strict=True):
+            if ring is not None:
+                ring.next.order = ring.prev.order = rank.slot
+        entry = self._rings[0]
+        if entry is not None:
+            entry.prev.order = math.inf
+        self._network.dispatch_in_order()
 
     # -- what it tells the controller
 

@@ -3,11 +3,11 @@
 For a process of its own, since the root lives in the process that asked for the unique id, and
 ends with it. What NCCL 2.28.9 and 2.32.3 do to that process:
 
-- With `NCCL_DEBUG` at INFO, the library logs to the C library's stdout; call `divert_stdout`
-first. (`NCCL_DEBUG_FILE=/dev/stderr` is no way out: a stderr that is a file is truncated and
-overwritten.) - The root thread raises the soft limit of open files to the hard one, for the whole
-process. It needs few itself: it holds the listener and one connection at a time. - It costs next
-to no memory (12 MiB resident, Python included), though the library has 400 MB.
+- With `NCCL_DEBUG` at INFO, the library logs to the C library's stdout; call `divert_stdout` first.
+  (`NCCL_DEBUG_FILE=/dev/stderr` is no way out: it truncates a stderr that is a file.)
+- The root thread raises the soft limit of open files to the hard one, for the whole process. It
+  needs few itself: it holds the listener and one connection at a time.
+- It costs little memory (15 MiB resident, Python included), though the library has 400 MB.
 
 Holds true: one root per `unique_id`, for one formation; its thread ends when all ranks have
 checked in, or at the first one it dislikes. Must not know the ranks, nor who waits for the id.

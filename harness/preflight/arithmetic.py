@@ -4,7 +4,8 @@
 into a `Plan`.
 
 Holds true: pure, so equal arguments give equal answers. Whatever fits, fits with fewer ranks too. A
-number that the machine doesn't tell refuses nothing. Only descriptors make a window.
+number that the machine doesn't tell refuses nothing. All ranks start together unless descriptors
+forbid it (the store's, or a worker's where there can't be more workers).
 
 Must not know how the machine was read, nor formations and AllGathers by name.
 """
@@ -18,7 +19,18 @@ from harness.preflight.limits import MAX_RANKS, Limit, Severity, limits_of
 from harness.preflight.machine import Machine
 from harness.spec import MIN_START_WINDOW
 
-__all__ = ["Costs", "Demand", "Estimates", "Limit", "Plan", "Server", "Severity", "fit", "refusal"]
+__all__ = [
+    "Costs",
+    "Demand",
+    "Estimates",
+    "Limit",
+    "Plan",
+    "Server",
+    "Severity",
+    "fit",
+    "fits",
+    "refusal",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +97,7 @@ def fit(demand: Demand, machine: Machine, costs: Costs | None = None) -> Plan:
 
     Raises UsageError for counts below 1.
     """
-    for flag, value in (("-np", demand.nranks), ("--workers", demand.workers)):
-        if value is not None and value < 1:
-            raise UsageError(f"{flag} is {value}: expected at least 1")
-    base = Case(demand=demand, machine=machine, costs=costs or Costs())
+    base = _base(demand, machine, costs)
     case, limits = _best(base)
     return Plan(
         nranks=case.nranks,
@@ -96,8 +105,16 @@ def fit(demand: Demand, machine: Machine, costs: Costs | None = None) -> Plan:
         window=case.window,
         estimates=_estimates(case),
         limits=limits,
-        largest_that_fits=_largest(base, _fits(limits)),
+        largest_that_fits=_largest(base, _keeps(limits)),
     )
+
+
+def fits(demand: Demand, machine: Machine, costs: Costs | None = None) -> bool:
+    """What `Plan.fits` says, for less.
+
+    Raises UsageError as `fit` does.
+    """
+    return _keeps(_best(_base(demand, machine, costs))[1])
 
 
 def refusal(plan: Plan) -> str:
@@ -115,7 +132,14 @@ def refusal(plan: Plan) -> str:
 # --- Workers and window --------------------------------------------------------------------------
 
 
-def _fits(limits: tuple[Limit, ...]) -> bool:
+def _base(demand: Demand, machine: Machine, costs: Costs | None) -> Case:
+    for flag, value in (("-np", demand.nranks), ("--workers", demand.workers)):
+        if value is not None and value < 1:
+            raise UsageError(f"{flag} is {value}: expected at least 1")
+    return Case(demand=demand, machine=machine, costs=costs or Costs())
+
+
+def _keeps(limits: tuple[Limit, ...]) -> bool:
     return not any(limit.refuses for limit in limits)
 
 
@@ -123,7 +147,7 @@ def _best(base: Case) -> tuple[Case, tuple[Limit, ...]]:
     """The first candidate that fits, else the last, which demands the least."""
     tried = ((case, limits_of(case)) for case in _candidates(base))
     case, limits = next(tried)
-    while not _fits(limits):
+    while not _keeps(limits):
         following = next(tried, None)
         if following is None:
             break
@@ -135,7 +159,9 @@ def _candidates(base: Case) -> Iterator[Case]:
     """By preference: no window before a window, useful workers before as few as will do."""
     for workers in _worker_counts(base, base.demand.window):
         yield replace(base, workers=workers, window=base.demand.window)
-    if base.demand.windowable and base.demand.window is None:
+    demand, known = base.demand, base.free_descriptors is not None
+    saves = known and (base.extra_descriptors > 0 or base.store_descriptors > 0)
+    if saves and demand.windowable and demand.window is None:
         for workers in _worker_counts(base, MIN_START_WINDOW, _for_a_full_store(base)):
             yield replace(base, workers=workers, window=_widest_window(base, workers))
 
@@ -187,8 +213,10 @@ def _for_a_full_store(base: Case) -> int:
     return ceil_div(held + base.store_capacity * base.extra_descriptors, base.free_descriptors)
 
 
-def _widest_window(base: Case, workers: int) -> int:
-    """What descriptors of worker and store allow; never so small that ranks couldn't go on."""
+def _widest_window(base: Case, workers: int) -> int | None:
+    """What descriptors of worker and store allow, never so small that ranks couldn't go on; None if
+    that is all ranks of each worker.
+    """
     most_ranks = ceil_div(base.nranks, workers)
     bounds = [most_ranks]
     if base.free_descriptors is not None:
@@ -198,15 +226,16 @@ def _widest_window(base: Case, workers: int) -> int:
             bounds.append((free - held) // base.extra_descriptors)
         if base.store_descriptors:
             bounds.append(free // (workers * base.store_descriptors))
-    return max(MIN_START_WINDOW, min(bounds))
+    window = max(MIN_START_WINDOW, min(bounds))
+    return window if window < most_ranks else None
 
 
-def _largest(base: Case, fits: bool) -> int:
+def _largest(base: Case, it_fits: bool) -> int:
     """By bisection, which is sound because whatever fits, fits with fewer ranks."""
-    low, high = (base.nranks, MAX_RANKS + 1) if fits else (0, base.nranks)
+    low, high = (base.nranks, MAX_RANKS + 1) if it_fits else (0, base.nranks)
     while high - low > 1:
         middle = (low + high) // 2
-        if _fits(_best(replace(base, demand=replace(base.demand, nranks=middle)))[1]):
+        if fits(replace(base.demand, nranks=middle), base.machine, base.costs):
             low = middle
         else:
             high = middle
@@ -222,12 +251,12 @@ def _estimates(case: Case) -> Estimates:
     transfers = case.nranks * case.steps
     start_s = case.processes * costs.process_start_s / case.cores
     formation_s = case.nranks * costs.cpu_per_formed_rank_s / busy + demand.stagger_s
+    bytes_s = transfers * demand.record_bytes / (costs.bytes_per_s_per_core * busy)
     if demand.cut_through:
-        rate = costs.cut_through_bytes_per_s_per_core * busy
-        allgather_s = transfers * demand.record_bytes / rate
+        allgather_s = bytes_s
     else:
         rate = costs.lockstep_messages_per_s_per_core * busy
-        allgather_s = transfers * demand.messages_per_step / rate
+        allgather_s = transfers * demand.messages_per_step / rate + bytes_s
     total_s = start_s + formation_s + allgather_s
     return Estimates(
         transfers=transfers,

@@ -1,6 +1,8 @@
 """Every limit of a machine that a layout could meet, each with its arithmetic and its remedy.
 
-Holds true: each check is a pure function of a `Case`; what the machine doesn't tell is reported, and refuses nothing.
+Holds true: each check is a pure function of a `Case`. What the machine doesn't tell is reported as
+unknown and refuses nothing. Every number in a text is the one that was compared, or a term of it.
+
 Must not choose a layout.
 """
 
@@ -13,8 +15,14 @@ from harness.spec import MIN_START_WINDOW
 
 Severity = Literal["refuse", "warn", "info"]
 
+Unit = Literal["", "bytes", "pages"]
+"""A plain count if empty."""
+
 MAX_RANKS = 2**31 - 1
 """Ranks travel as an i32 (NCCL's check-in)."""
+
+WIDEST_RANGE = 65535 - 1024 + 1
+"""Ports that a user may bind without privileges."""
 
 LOOPBACK_ADDRESSES = 2**24 - 2
 """127.0.0.1 to 127.255.255.254."""
@@ -32,6 +40,8 @@ class Limit:
     ok: bool
     severity: Severity
     """What it means if not `ok`; info: nothing to do."""
+    unit: Unit
+    """Of `have` and `need`."""
 
     @property
     def refuses(self) -> bool:
@@ -40,60 +50,63 @@ class Limit:
 
 
 def limits_of(case: Case) -> tuple[Limit, ...]:
-    """All limits, always in the same order."""
+    """All limits that concern this case, always in the same order."""
     return tuple(limit for check in _CHECKS for limit in check(case))
 
 
-def _count(number: float) -> str:
-    return f"{number:,.0f}" if number == int(number) else f"{number:,.1f}"
-
-
 def size_text(size_bytes: float) -> str:
-    """Binary units with one decimal, as in "2.5 GiB"."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if abs(size_bytes) < 1024:
-            break
+    """In binary units with one decimal, as in "2.5 GiB"."""
+    units = ("bytes", "KiB", "MiB", "GiB", "TiB")
+    power = 0
+    while abs(size_bytes) >= 1024 and power < len(units) - 1:
         size_bytes /= 1024
-    else:
-        unit = "TiB"
-    return f"{size_bytes:,.1f}".removesuffix(".0") + f" {unit}"
+        power += 1
+    return f"{size_bytes:,.1f}".removesuffix(".0") + f" {units[power]}"
+
+
+def _text(number: float, unit: Unit) -> str:
+    if unit == "bytes":
+        return size_text(number)
+    return f"{number:,.1f}".removesuffix(".0") + f" {unit}".rstrip()
+
+
+def _of(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _limit(
     name: str,
-    have: float | None,
+    most: float | None,
     need: float,
     arithmetic: str,
     remedy: str,
     *,
+    source: str,
+    used: int | None = None,
     severity: Severity = "refuse",
-    source: str = "",
+    unit: Unit = "",
     note: str = "",
-    show: Callable[[float], str] = _count,
 ) -> Limit:
-    """`source` says where `have` comes from, `note` what it means not to have enough."""
+    """`most` less `used` is what there is, `source` its name, `note` what too little of it does."""
+    have = None if most is None else most - (used or 0)
     ok = have is None or need <= have
     if have is None:
-        there = f"{source or 'a limit'} is unknown here, or unlimited: not checked"
+        there = f"{source}: none known here, so not checked"
+    elif used is None:
+        there = f"have {_text(have, unit)} ({source})"
     else:
-        there = f"have {show(have)}" + (f" ({source})" if source else "")
-    same = arithmetic == show(need)
-    because = f"{arithmetic}{'' if same else f' = {show(need)}'}; {there}"
-    if note and not ok:
-        because += f"; {note}"
+        there = f"have {_text(have, unit)} ({source}, {_text(used, unit)} of it in use)"
+    because = f"{arithmetic} = {_text(need, unit)}; {there}"
     return Limit(
         name=name,
         have=have,
         need=need,
-        because=because,
+        because=f"{because}; {note}" if note and not ok else because,
         remedy=None if ok else remedy,
         ok=ok,
         severity=severity,
+        unit=unit,
     )
-
-
-def _less(most: int | None, used: int | None) -> int | None:
-    return None if most is None else most - (used or 0)
 
 
 # --- Ranks and descriptors -----------------------------------------------------------------------
@@ -104,99 +117,93 @@ def _ranks(case: Case) -> Iterator[Limit]:
         "ranks",
         MAX_RANKS,
         case.nranks,
-        _count(case.nranks),
+        "ranks",
         f"-np {MAX_RANKS}",
-        source="a rank is an i32 on the wire",
+        source="a rank travels as an i32",
     )
 
 
 def _descriptors(case: Case) -> Iterator[Limit]:
-    demand, reserve = case.demand, case.costs.reserve_descriptors
-    ranks, formed, extra = case.most_ranks, demand.formed_descriptors, case.extra_descriptors
-    need = ranks * formed + case.forming_here * extra + reserve
-    arithmetic = f"{ranks:,} ranks × {formed}"
+    demand, machine, reserve = case.demand, case.machine, case.costs.reserve_descriptors
+    extra, window = case.extra_descriptors, MIN_START_WINDOW if demand.windowable else None
+    need = case.most_ranks * demand.formed_descriptors + case.forming_here * extra + reserve
+    arithmetic = f"{_of(case.most_ranks, 'rank')} × {demand.formed_descriptors}"
     if extra:
         arithmetic += f" + {case.forming_here:,} in formation × {extra} more"
     arithmetic += f" + {reserve} of the worker's own"
-    fewest = case.fewest_by_descriptors(MIN_START_WINDOW if demand.windowable else None)
+    fewest = case.fewest_by_descriptors(demand.window or window)
     remedy = _raise_nofile(need)
-    if demand.workers is not None and case.workers < fewest <= case.nranks:
+    if demand.workers is not None and case.workers < fewest:
         remedy = f"--workers {fewest}, or {remedy}"
-    machine = case.machine
     yield _limit(
         "descriptors",
         machine.nofile_hard,
         need,
         arithmetic,
         remedy,
-        source="hard limit of open files, for each worker",
+        source="hard limit of open files of a worker",
     )
     yield _limit(
         "descriptors_soft",
         machine.nofile_soft,
         need,
         arithmetic,
-        "nothing to do",
+        "none needed",
         severity="info",
-        source="soft limit of open files",
-        note="each process raises its own to the hard limit",
+        source="soft limit of open files of a worker",
+        note="every process raises its own to the hard limit",
     )
 
 
 def _raise_nofile(need: int) -> str:
     return (
-        f"ulimit -Hn {need} as root (LimitNOFILE={need} for systemd, --ulimit nofile={need} "
-        "for docker)"
+        f"ulimit -Hn {need} as root (systemd: LimitNOFILE={need}, docker: --ulimit nofile={need})"
     )
 
 
 def _store_descriptors(case: Case) -> Iterator[Limit]:
-    each = case.demand.store_descriptors_per_unformed_rank
-    if case.demand.uses_store == "none" or each < 1:
+    demand, reserve = case.demand, case.costs.reserve_descriptors
+    each = demand.store_descriptors_per_unformed_rank
+    if demand.uses_store == "none" or each < 1:
         return
-    reserve = case.costs.reserve_descriptors
     need = case.forming * each + reserve
-    if case.window is None:
-        who = f"{case.nranks:,} ranks at once"
-    else:
-        who = f"{case.forming:,} ranks at once ({case.workers:,} workers × {case.window:,})"
-    external = case.demand.uses_store == "external"
+    who = f"{_of(case.forming, 'rank')} in formation"
+    if case.window is not None:
+        who += f" (at most {case.window:,} in each of {_of(case.workers, 'worker')})"
     remedy = _raise_nofile(need)
-    if not case.demand.windowable:
-        remedy += "; this formation can't start in windows"
-    elif case.demand.window is not None or case.demand.workers is not None:
-        remedy = f"fewer --workers, a smaller --start-window, or {remedy}"
+    if demand.windowable and (demand.window is not None or demand.workers is not None):
+        remedy = f"fewer --workers or a smaller --start-window, or {remedy}"
+    external = demand.uses_store == "external"
     yield _limit(
         "store_descriptors",
         None if external else case.machine.nofile_hard,
         need,
         f"{who} × {each} + {reserve} of the store's own",
         remedy,
-        source="open files of the store" + ("'s own machine" if external else ""),
+        source="limit of open files of the store" + (", wherever it runs" if external else ""),
     )
 
 
 def _start_window(case: Case) -> Iterator[Limit]:
-    window = case.demand.window
-    if window is None:
+    if case.demand.window is None:
         return
     if case.demand.windowable:
         yield _limit(
             "start_window",
-            window,
+            case.demand.window,
             MIN_START_WINDOW,
-            f"{MIN_START_WINDOW} ranks in formation at once in each worker",
-            f"--start-window {MIN_START_WINDOW}, or leave it to us",
+            "ranks in formation at once in a worker, at least",
+            f"--start-window {MIN_START_WINDOW}, or none: it is then chosen",
             source="--start-window",
-            note="rank r waits for r + 1 while it forms, so a window of 1 or 2 deadlocks",
+            note="rank r waits for rank r + 1 while it forms, so with 1 or 2 they wait forever",
         )
     else:
         yield _limit(
             "start_window",
-            window,
-            case.most_ranks,
-            f"all {case.most_ranks:,} ranks of a worker at once",
-            "leave out --start-window",
+            case.demand.window,
+            case.nranks,
+            "all ranks in formation at once",
+            "no --start-window",
             source="--start-window",
             note="this formation answers nobody before everybody has come",
         )
@@ -204,14 +211,15 @@ def _start_window(case: Case) -> Iterator[Limit]:
 
 def _open_files(case: Case) -> Iterator[Limit]:
     reserve, machine = case.costs.reserve_descriptors, case.machine
+    need = case.sockets + case.processes * reserve
     yield _limit(
         "open_files",
-        _less(machine.files_max, machine.files_open),
-        case.sockets + case.processes * reserve,
-        f"{case.sockets:,} sockets + {case.processes:,} processes × {reserve}",
-        "sysctl -w fs.file-max="
-        f"{(machine.files_open or 0) + case.sockets + case.processes * reserve}",
-        source=f"fs.file-max less {machine.files_open or 0:,} open files",
+        machine.files_max,
+        need,
+        f"{_of(case.sockets, 'socket')} + {case.processes:,} processes × {reserve}",
+        f"sysctl -w fs.file-max={need + (machine.files_open or 0)}",
+        source="fs.file-max",
+        used=machine.files_open,
     )
 
 
@@ -234,55 +242,65 @@ def _addresses(case: Case) -> Iterator[Limit]:
         "source_addresses",
         LOOPBACK_ADDRESSES,
         case.workers + case.servers,
-        f"{case.workers:,} workers + {case.servers} servers",
+        f"{_of(case.workers, 'worker')} + {_of(case.servers, 'server')}",
         f"--workers {LOOPBACK_ADDRESSES - case.servers}",
-        source="127.0.0.0/8",
+        source="addresses in 127.0.0.0/8",
     )
 
 
 def _ports(case: Case) -> Iterator[Limit]:
     """See `Case.half_range` for how the kernel divides the range."""
-    machine, listeners, connections = case.machine, case.listeners, case.server_connections
-    ports, half, each = case.ports, case.half_range, case.demand.listeners_per_rank
-    spelled = f"{case.ranks_per_address:,} ranks × {each} listeners"
-    taken = f"ip_local_port_range {machine.port_low}-{machine.port_high}"
+    machine, half, connections = case.machine, case.half_range, case.server_connections
+    each = case.demand.listeners_per_rank
+    listeners = f"{_of(case.ranks_per_address, 'rank')} × {_of(each, 'listener')}"
+    taken = f"ports of one address, ip_local_port_range {machine.port_low}-{machine.port_high}"
     if machine.ports_reserved:
-        taken += f" less {machine.ports_reserved:,} reserved"
-    remedy = "sysctl -w net.ipv4.ip_local_port_range='1024 65535'"
-    if case.demand.ipv6:
-        remedy += ", or IPv4, where each worker has an address of its own"
-    elif case.demand.workers is not None:
-        remedy += ", or more --workers, each with an address of its own"
+        taken += f" less {machine.ports_reserved:,} in ip_local_reserved_ports"
+    to_server = f"{_of(connections, 'connection')} to one server at once"
     yield _limit(
         "ports",
-        ports,
-        listeners + connections,
-        f"{spelled} + {connections:,} connections to one server at once",
-        remedy,
-        source=f"of one address: {taken}",
+        case.ports,
+        case.listeners + connections,
+        f"{listeners} + {to_server}",
+        _more_ports(case, case.listeners + connections, WIDEST_RANGE),
+        source=taken,
     )
     yield _limit(
         "listener_ports",
         half,
+        case.listeners,
         listeners,
-        spelled,
-        remedy,
+        _more_ports(case, case.listeners, WIDEST_RANGE // 2),
         severity="warn",
-        source="the half of the range that the kernel gives to listeners",
-        note="those above take ports that connections then lack, from whatever address",
+        source="the half of the ports that the kernel gives to listeners first",
+        note="the others take ports that connections from any address then lack",
     )
     yield _limit(
         "connection_ports",
         _ports_for_connections(case),
         connections,
-        f"{connections:,} connections from one address to one server at once",
-        remedy,
-        source="ports that no listener of any address is likely to hold",
+        f"{to_server}, from one address",
+        _more_ports(case, max(case.listeners, connections), WIDEST_RANGE // 2),
+        source="ports that no listener on any address holds",
     )
 
 
+def _more_ports(case: Case, need: int, at_most: int) -> str:
+    """What helps, a wider range only if the widest is enough."""
+    remedies = []
+    if need <= at_most:
+        remedies.append("sysctl -w net.ipv4.ip_local_port_range='1024 65535'")
+    if case.demand.ipv6:
+        remedies.append("IPv4, where every worker has an address of its own")
+    elif case.demand.workers is not None:
+        remedies.append("more --workers: every one has an address of its own")
+    return ", or ".join(remedies) or "fewer ranks"
+
+
 def _ports_for_connections(case: Case) -> int | None:
-    """A half, less what listeners in excess of the other half take at random, on each address."""
+    """One half, less what is taken by listeners that find no room in the other: at random, and
+    independently on each address, yet gone for connections from all of them.
+    """
     half = case.half_range
     if not half:
         return half
@@ -294,11 +312,11 @@ def _ports_for_connections(case: Case) -> int | None:
 def _backlogs(case: Case) -> Iterator[Limit]:
     machine, need = case.machine, case.forming
     if machine.tcp_abort_on_overflow:
-        overflow = "what overflows is reset (tcp_abort_on_overflow is on)"
+        overflow = "the others are reset, as tcp_abort_on_overflow is on"
     else:
         overflow = (
-            "what overflows sends its SYN again after 1, 2, 3, 4, 5, 7, 11 s (1, 3, 7 s before "
-            "kernel 6.5), as it would in a cluster, and connect times show these steps"
+            "the others send their SYN again after 1, 2, 3, 4, 5, 7, 11 s (before kernel 6.5: 1, "
+            "3, 7 s), as they would in a cluster, and times to connect show it"
         )
     if machine.tcp_max_syn_backlog is not None:
         overflow += f"; tcp_max_syn_backlog is {machine.tcp_max_syn_backlog:,}"
@@ -310,42 +328,40 @@ def _backlogs(case: Case) -> Iterator[Limit]:
             f"backlog_{name}",
             None if external else machine.somaxconn,
             need,
-            f"{need:,} ranks may connect to the {name} at once",
+            f"ranks that may connect to the {name} at once",
             f"sysctl -w net.core.somaxconn={need} net.ipv4.tcp_max_syn_backlog={need}",
             severity="warn",
-            source="net.core.somaxconn" + (f" of the {name}'s own machine" if external else ""),
+            source=f"net.core.somaxconn of the {name}" + (", wherever it runs" * external),
             note=overflow,
         )
 
 
 def _connection_tables(case: Case) -> Iterator[Limit]:
     machine, each = case.machine, case.connections_per_rank
-    used = machine.conntrack_count or 0
-    need = case.nranks * each
+    tracked, need, closed = machine.conntrack_count, case.nranks * each, case.nranks * (each - 1)
+    full = "a full table drops packets"
+    if not tracked:
+        full += ", if loopback is tracked: nothing is now"
     yield _limit(
         "conntrack",
-        _less(machine.conntrack_max, used),
+        machine.conntrack_max,
         need,
-        f"{case.nranks:,} ranks × {each} connections",
-        f"sysctl -w net.netfilter.nf_conntrack_max={used + need}, or exempt loopback: "
-        "iptables -t raw -A OUTPUT -o lo -j NOTRACK",
-        severity="refuse" if used else "warn",
-        source=f"nf_conntrack_max less {used:,} tracked",
-        note="a full table drops packets"
-        if used
-        else "a full table drops packets, but nothing is tracked now, so loopback hardly will be",
+        f"{_of(case.nranks, 'rank')} × {_of(each, 'connection')}",
+        f"sysctl -w net.netfilter.nf_conntrack_max={need + (tracked or 0)}",
+        severity="refuse" if tracked else "warn",
+        source="nf_conntrack_max",
+        used=tracked,
+        note=full,
     )
-    closed = case.nranks * (each - 1)
     yield _limit(
         "time_wait",
         machine.tcp_max_tw_buckets,
         closed,
-        f"{case.nranks:,} ranks × {each - 1} connections closed in formation",
+        f"{_of(case.nranks, 'rank')} × {each - 1} closed while forming",
         f"sysctl -w net.ipv4.tcp_max_tw_buckets={closed}",
         severity="warn",
         source="net.ipv4.tcp_max_tw_buckets",
-        note="the kernel logs an overflow and skips TIME_WAIT for the rest, which does no harm "
-        "on loopback",
+        note="the others skip TIME_WAIT and the kernel logs it; on loopback that does no harm",
     )
 
 
@@ -354,69 +370,71 @@ def _connection_tables(case: Case) -> Iterator[Limit]:
 
 def _memory(case: Case) -> Iterator[Limit]:
     machine, need = case.machine, case.memory_bytes
-    arithmetic = _memory_arithmetic(case)
+    arithmetic, used = _memory_arithmetic(case), machine.cgroup_memory_used_bytes
+    note = "swapping would spoil every time measured" if machine.swap_bytes else ""
     yield _limit(
         "memory",
         machine.memory_available_bytes,
         need,
         arithmetic,
-        "fewer ranks or smaller records, or a machine with more memory available",
+        "fewer ranks or smaller records, or more memory",
         source="MemAvailable",
-        note="swapping would spoil every time measured" if machine.swap_bytes else "",
-        show=size_text,
+        unit="bytes",
+        note=note,
     )
-    used = machine.cgroup_memory_used_bytes or 0
+    raised = need + (used or 0)
     yield _limit(
         "cgroup_memory",
-        _less(machine.cgroup_memory_limit_bytes, used),
+        machine.cgroup_memory_limit_bytes,
         need,
         arithmetic,
-        f"raise the limit to {used + need} bytes: memory.max of the cgroup, --memory of docker, "
-        "MemoryMax of systemd",
-        source=f"memory limit of the cgroup less {size_text(used)} in use",
-        show=size_text,
+        f"the cgroup's memory.max at {raised} (docker: --memory, systemd: MemoryMax), or fewer "
+        "ranks",
+        source="memory limit of the cgroup",
+        used=used,
+        unit="bytes",
     )
 
 
 def _memory_arithmetic(case: Case) -> str:
-    costs = case.costs
+    costs, size = case.costs, size_text
     return (
-        f"{case.workers:,} workers × ({size_text(costs.worker_base_bytes)} + table of "
-        f"{size_text(case.table_bytes)}) + {case.nranks:,} ranks × "
-        f"{size_text(case.bytes_per_rank)} + root, store and controller "
-        f"{size_text(case.server_memory_bytes)} + {case.sockets:,} sockets × "
-        f"{size_text(costs.kernel_bytes_per_socket)} in the kernel + {case.ring_pages:,} "
-        f"buffer pages × {size_text(case.page_bytes)}"
+        f"{_of(case.workers, 'worker')} × ({size(costs.worker_base_bytes)} + table of "
+        f"{size(case.table_bytes)}) + {_of(case.nranks, 'rank')} × {size(case.bytes_per_rank)} + "
+        f"{size(case.server_memory_bytes)} of servers and controller + kernel: "
+        f"{_of(case.sockets, 'socket')} × {size(costs.kernel_bytes_per_socket)} and "
+        f"{_of(case.ring_pages, 'page')} of buffers × {size(case.page_bytes)}"
     )
 
 
 def _tcp_memory(case: Case) -> Iterator[Limit]:
-    machine = case.machine
-    triple, used = machine.tcp_mem_pages, machine.tcp_mem_used_pages or 0
-    ends, expected = 2 * case.nranks, case.ring_pages
-    want = used + expected
+    triple, used = case.machine.tcp_mem_pages, case.machine.tcp_mem_used_pages
+    _, pressure, most = triple or (None, None, None)
+    ring, expected = _of(case.nranks, "ring connection"), case.ring_pages
+    want = (used or 0) + expected
     remedy = f"sysctl -w net.ipv4.tcp_mem='{want} {ceil_div(want * 4, 3)} {2 * want}'"
     yield _limit(
         "tcp_mem",
-        _less(triple and triple[2], used),
-        ends,
-        f"{case.nranks:,} ring connections × 2 ends × 1 page, the least that holds data",
+        most,
+        2 * case.nranks,
+        f"{ring} × 2 ends × 1 page, the least that holds data",
         remedy,
-        source=f"tcp_mem too small: its hard limit less {used:,} pages in use"
-        if triple and ends > triple[2] - used
-        else f"hard limit of tcp_mem less {used:,} pages in use",
-        note="above it the kernel drops data",
+        source="hard limit of tcp_mem",
+        used=used,
+        unit="pages",
+        note="tcp_mem is too small: above it the kernel drops what is sent",
     )
     yield _limit(
         "tcp_mem_pressure",
-        _less(triple and triple[1], used),
+        pressure,
         expected,
-        f"{case.nranks:,} ring connections × {expected // case.nranks} pages for a record on "
-        "its way",
+        f"{ring} × {_of(expected // case.nranks, 'page')} for a record under way",
         remedy,
         severity="warn",
-        source=f"pressure threshold of tcp_mem less {used:,} pages in use",
-        note="above it windows shrink and the AllGather slows down several times",
+        source="pressure threshold of tcp_mem",
+        used=used,
+        unit="pages",
+        note="above it windows shrink, and an AllGather takes several times as long",
     )
 
 
@@ -425,64 +443,63 @@ def _tcp_memory(case: Case) -> Iterator[Limit]:
 
 def _cpu(case: Case) -> Iterator[Limit]:
     machine = case.machine
-    online = machine.cores_online
+    online, allowed = machine.cores_online, machine.cores_allowed or machine.cores_online
     if online is not None:
         yield _limit(
             "cpu_affinity",
             machine.cores_allowed,
             online,
-            f"{online} cores online",
-            "taskset -c 0-" + f"{online - 1}, or a wider cpuset",
+            "cores online",
+            f"taskset -c 0-{online - 1}, or a wider cpuset",
             severity="warn",
-            source="CPU affinity of this process",
-            note="times are those of the smaller number",
+            source="cores that this process may run on",
+            note="expect the speed of these",
         )
-    allowed = machine.cores_allowed or online
     if allowed is not None:
         yield _limit(
             "cpu_quota",
             machine.cgroup_cores,
             allowed,
-            f"{allowed} cores to run on",
-            "raise cpu.max of the cgroup, --cpus of docker or CPUQuota of systemd",
+            "cores to run on",
+            "no quota in the cgroup's cpu.max (docker: --cpus, systemd: CPUQuota)",
             severity="warn",
-            source="CPU quota of the cgroup",
-            note="a throttled process stops for up to 100 ms at a time, and times show it",
+            source="CPU quota of the cgroup, in cores",
+            note="a process above it stands still until its period ends, and times show it",
         )
 
 
-def _processes(case: Case) -> Iterator[Limit]:
+def _threads(case: Case) -> Iterator[Limit]:
     machine, each = case.machine, case.costs.threads_per_process
     need = case.processes * each
-    arithmetic = f"{case.processes:,} processes × {each} threads"
-    used = machine.cgroup_pids_used or 0
+    arithmetic = f"{case.processes:,} processes × {_of(each, 'thread')}"
+    ceilings = [most for most in (machine.pid_max, machine.threads_max) if most is not None]
+    in_cgroup, running = need + (machine.cgroup_pids_used or 0), need + (machine.threads_used or 0)
     yield _limit(
         "cgroup_pids",
-        _less(machine.cgroup_pids_limit, used),
+        machine.cgroup_pids_limit,
         need,
         arithmetic,
-        f"raise pids.max of the cgroup to {used + need} (--pids-limit of docker, TasksMax of "
-        "systemd)",
-        source=f"pids.max of the cgroup less {used:,} in use",
+        f"the cgroup's pids.max at {in_cgroup} (docker: --pids-limit, systemd: TasksMax)",
+        source="pids.max of the cgroup",
+        used=machine.cgroup_pids_used,
     )
-    running = machine.threads_used or 0
-    ceilings = [most for most in (machine.pid_max, machine.threads_max) if most is not None]
     yield _limit(
         "threads",
-        _less(min(ceilings, default=None), running),
+        min(ceilings, default=None),
         need,
         arithmetic,
-        f"sysctl -w kernel.pid_max={running + need} kernel.threads-max={running + need}",
-        source=f"the smaller of kernel.pid_max and kernel.threads-max less {running:,} running",
+        f"sysctl -w kernel.pid_max={running} kernel.threads-max={running}",
+        source="the smaller of kernel.pid_max and kernel.threads-max",
+        used=machine.threads_used,
     )
     yield _limit(
-        "user_processes",
+        "user_threads",
         machine.nproc_soft,
         need,
         arithmetic,
-        f"ulimit -u {need}",
+        f"ulimit -u {running}",
         severity="warn",
-        source="limit of processes of this user, what already runs included; root has none",
+        source="ulimit -u, for all threads of a user other than root",
     )
 
 
@@ -499,5 +516,5 @@ _CHECKS: tuple[Callable[[Case], Iterator[Limit]], ...] = (
     _memory,
     _tcp_memory,
     _cpu,
-    _processes,
+    _threads,
 )

@@ -1,7 +1,7 @@
 """Reads the limits of this machine, as plain numbers, into one `Machine`.
 
-Holds true: nothing is changed, nothing raises; what is absent, unreadable or unlimited is None, so a run is never refused
-for a number that nobody has. Of nested cgroups, v1 and v2, the level with the least room left is the one reported.
+Holds true: nothing is changed, nothing raises; what is absent, unreadable or unlimited is None. Of
+nested cgroups, v1 and v2, the level with the least room left is the one reported.
 
 Must not know what a run needs: judging is the work of `arithmetic`.
 """
@@ -73,7 +73,8 @@ class Machine:
 def read_machine(root: Path = Path("/")) -> Machine:
     """Reads `root`/proc and `root`/sys; tests pass a tree of their own.
 
-    Where there is no /proc (not Linux), descriptors, cores and the page size still come from the C library.
+    Where there is no /proc (not Linux), descriptors and cores still come from the C library; the
+    page size always does.
     """
     here = root == Path("/")
     ipv4 = root / "proc/sys/net/ipv4"
@@ -307,8 +308,8 @@ def _levels(root: Path, controller: str) -> Iterator[Path]:
                 applies = not controllers
             if not applies:
                 continue
-            # Seen from inside a cgroup namespace the group may lie outside of what is mounted: then the mount's top is
-            # all that can be read.
+            # Seen from inside a container the group may lie outside of what is mounted: then the
+            # mount's top is all that can be read.
             inside = ".." not in group.parts and group.is_relative_to(mount.top)
             own = mount.point / group.relative_to(mount.top) if inside else mount.point
             yield own
@@ -341,7 +342,7 @@ def _cgroup_memory(root: Path) -> _CgroupMemory:
 
 
 def _inactive_file_bytes(group: Path) -> int:
-    """v1 counts a group without its children under "inactive_file", and with them under "total_…"."""
+    """v1's "inactive_file" leaves out the children, "total_inactive_file" has them; v2 always."""
     found = {}
     for line in _lines(group / "memory.stat"):
         name, _, value = line.partition(" ")

@@ -10,6 +10,7 @@ import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -101,7 +102,8 @@ def load(directory: str | os.PathLike[str]) -> tuple[RunResult, dict[str, npt.ND
     return result, ranks
 
 
-def _named(ranks: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, npt.NDArray[np.float64]]:
+def _named(ranks: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, Any]:
+    """Keyword arguments for numpy, of a type that it never pickles."""
     assert not {"file", "allow_pickle"} & set(ranks), "numpy takes these names for itself"
     return {phase: np.asarray(times, dtype=np.float64) for phase, times in ranks.items()}
 

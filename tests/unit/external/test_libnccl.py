@@ -3,7 +3,6 @@
 import ctypes.util
 import importlib
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -64,10 +63,6 @@ def test_the_linker_s_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_none_says_what_to_do() -> None:
     with pytest.raises(UsageError, match=r"pip install 'emucoll\[interop\]'.*or give the path"):
         find_library()
-
-
-def test_torch_is_not_imported() -> None:
-    assert not {"torch", "nvidia"} & set(sys.modules)
 
 
 def test_a_file_that_is_no_library(tmp_path: Path) -> None:

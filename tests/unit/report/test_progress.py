@@ -190,8 +190,10 @@ def test_a_terminal_gets_a_bar(
 ) -> None:
     with terminal(monkeypatch) as (screen, stream):
         clock = Clock()
+        before = sys.stdout, sys.stderr
         progress = Progress(True, stream, clock)
         progress.update(COUNTS, 8, "allgathers", 0.5, 11.0)
+        assert (sys.stdout, sys.stderr) == before, "rich took a standard stream for itself"
         text = shown(screen)
         assert "\x1b[" in text
         assert "allgathers" in text

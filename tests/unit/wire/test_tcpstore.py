@@ -1,4 +1,4 @@
-"""TCPStore's wire format: bytes as PyTorch 2.13's clients and servers send them, cut in every way."""
+"""TCPStore's wire format: bytes as PyTorch 2.13's clients and servers send them, cut anyhow."""
 
 import struct
 import sys
@@ -18,8 +18,8 @@ VALIDATE = bytes.fromhex("00 ce f7 85 3c")
 U64_2 = "0200000000000000"
 U64_3 = "0300000000000000"
 
-# Requests that PyTorch 2.13's servers were seen to take. QUEUE_PUSH and QUEUE_LEN were not captured:
-# theirs follow the layout in the source of libuv's server.
+# Requests that PyTorch 2.13's servers were seen to take. QUEUE_PUSH and QUEUE_LEN were not: they
+# follow the layout in the source of libuv's server.
 GOLDEN: list[tuple[str, bytes, str, Request]] = [
     ("PING", tcpstore.ping(0x11223344), "0d 44332211", Request(Op.PING, number=0x11223344)),
     (
@@ -316,8 +316,10 @@ lists = st.lists(short, max_size=5).map(tuple)
 
 
 def requests_of(op: Op) -> st.SearchStrategy[Request]:
-    nothing, key = st.just(()), st.tuples(short)
-    keys, values, number = nothing, nothing, st.just(0)
+    key = st.tuples(short)
+    keys: st.SearchStrategy[tuple[bytes, ...]] = st.just(())
+    values: st.SearchStrategy[tuple[bytes, ...]] = st.just(())
+    number = st.just(0)
     if op in (Op.SET, Op.APPEND, Op.QUEUE_PUSH):
         keys, values = key, st.tuples(mixed)
     elif op is Op.COMPARE_SET:
@@ -534,7 +536,7 @@ def test_a_cut_list_is_read_once() -> None:
         return tcpstore.multi_set_request([(b"/key-%06d" % i, bytes(64)) for i in range(keys)])
 
     once, twice = calls_to_parse(stream(4_000), 4096), calls_to_parse(stream(8_000), 4096)
-    assert once < 4_000 * 2 * 4  # a few for each string
+    assert 4_000 * 2 < once < 4_000 * 2 * 4  # a few for each string
     assert twice < 2.2 * once
     assert calls_to_parse(stream(1_000), 1) < 20 * len(stream(1_000))
 
