@@ -86,9 +86,8 @@ class Span:
         rank = self._rank
         trace = rank.trace
         trace.wall[self._phase][rank.slot] += trace.now() - self._start
-        if kind is None:
+        if kind is None:  # the CPU clock is read at the next span or resumption: between two spans little happens
             rank.phase, rank.peer = self._outer, self._outer_peer
-            trace.switch(self._outer)
 
 
 _current: ContextVar["Rank | None"] = ContextVar("rank", default=None)

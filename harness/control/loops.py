@@ -1,6 +1,7 @@
 """How a worker or server process runs its event loop: uvloop where it is installed, else asyncio; limits raised."""
 
 import asyncio
+import gc
 import resource
 import signal
 from collections.abc import Callable, Coroutine
@@ -15,7 +16,12 @@ except ImportError:
 
 
 def run_loop(main: Callable[[str], Coroutine[Any, Any, None]]) -> None:
-    """Run `main(loop name)` to its end. Ctrl-C is the controller's business: it tells us."""
+    """Run `main(loop name)` to its end. Ctrl-C is the controller's business: it tells us.
+
+    The cyclic garbage collector is off: with thousands of ranks alive it walks millions of objects again and again (42 %
+    of a store's CPU at 24,576 ranks) and finds nothing, since ranks and clients are freed by reference count.
+    """
+    gc.disable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise_descriptor_limit()
     if uvloop is None:

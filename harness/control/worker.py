@@ -5,7 +5,6 @@ AllGather, verifies every byte, and reports. Never imports the command line or t
 """
 
 import asyncio
-import gc
 import math
 import random
 import resource
@@ -347,8 +346,6 @@ async def work(controller: str, process: str, loop_name: str) -> None:
     worker: Worker | None = None
     try:
         worker = Worker(link, setup)
-        gc.collect()
-        gc.freeze()
         link.send(Prepared())
     except (EmucollError, OSError) as error:
         link.send(Broken(kind="harness", what=f"{process} could not start: {error}"))
