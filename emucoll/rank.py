@@ -35,6 +35,11 @@ class Job:
     """After this many seconds a wait on the network is an error."""
 
 
+def stagger_s(local_id: int, owned: int, threshold: int, rate: float) -> float:
+    """Seconds a rank waits before it checks in (NCCL 2.23 and later), if its root owns more ranks than the threshold."""
+    return local_id / rate if owned > threshold and rate > 0 else 0.0
+
+
 class Ring(NamedTuple):
     """A rank's place in the formed ring: what a formation returns."""
 

@@ -71,6 +71,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     steps: int | None = None
     seed: int = 1
     deadline_s: float = 600.0
+    handshake_s: float = 10.0
+    """How long an accepted peer may take over its hello before it is dropped."""
     inject: tuple[Injection, ...] = ()
     ip: Literal["4", "6"] = "4"
     uid_stagger_rate: float = 7000.0
@@ -88,9 +90,11 @@ def check(spec: Spec) -> None:
     _check_counts(spec)
     if not (math.isfinite(spec.deadline_s) and spec.deadline_s > 0):
         raise UsageError(f"--deadline is {spec.deadline_s:g} s: expected more than 0")
-    if not (math.isfinite(spec.uid_stagger_rate) and spec.uid_stagger_rate > 0):
+    if not (math.isfinite(spec.handshake_s) and spec.handshake_s > 0):
+        raise UsageError(f"--handshake-timeout is {spec.handshake_s:g} s: expected more than 0")
+    if not (math.isfinite(spec.uid_stagger_rate) and spec.uid_stagger_rate >= 0):
         raise UsageError(
-            f"the stagger rate is {spec.uid_stagger_rate:g}: expected more than 0 ranks per second"
+            f"--uid-stagger-rate is {spec.uid_stagger_rate:g}: expected ranks per second, 0 for none"
         )
     if spec.root not in ("builtin", "libnccl") and not re.fullmatch(
         r"libnccl:.+", spec.root, re.DOTALL

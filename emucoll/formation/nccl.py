@@ -6,7 +6,7 @@ from the root where that of rank + 1 is. The root is one thread that serves one 
 
 from emucoll.formation.base import accept_bootstrap, connect_bootstrap
 from emucoll.net.base import Address, Listener
-from emucoll.rank import Job, Rank, Ring
+from emucoll.rank import Job, Rank, Ring, stagger_s
 from emucoll.wire.nccl import CONNECT_INFO_BYTES, LENGTH_BYTES, CheckIn, frame, unpack_connect_info, unpack_length
 
 
@@ -28,7 +28,7 @@ class NcclRoot:
             ring = rank.network.listen()
             reply = rank.network.listen()
         with rank.span("bootstrap.delay"):
-            await rank.clock.sleep(stagger_s(r, job))
+            await rank.clock.sleep(stagger_s(r, n, job.uid_stagger_threshold, job.uid_stagger_rate))
         with rank.span("bootstrap.send", peer="root"):
             await self._check_in(rank, job, reply.address, ring.address)
         with rank.span("bootstrap.recv", peer=(r + 1) % n):
@@ -54,10 +54,3 @@ class NcclRoot:
         channel.close()
         reply.close()
         return successor
-
-
-def stagger_s(local_id: int, job: Job) -> float:
-    """How long a rank waits before it checks in (2.23 and later): only when its root owns more than the threshold."""
-    if job.nranks <= job.uid_stagger_threshold or job.uid_stagger_rate <= 0:
-        return 0.0
-    return local_id / job.uid_stagger_rate

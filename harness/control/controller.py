@@ -98,7 +98,6 @@ class Controller:
         on_progress: Callable[["Controller"], None],
         on_pids: Callable[[dict[str, int]], None],
         bind: str = "tcp://127.0.0.1:*",
-        handshake_s: float = 10.0,
     ) -> None:
         """`on_progress` is called after every progress message, `on_pids` once all processes run."""
         self.spec = spec
@@ -112,7 +111,6 @@ class Controller:
         self._on_progress = on_progress
         self._on_pids = on_pids
         self._bind = bind
-        self._handshake_s = handshake_s
         self._token = secrets.token_hex(16)
         self._magic = secrets.randbits(64)
         self._comm = secrets.token_hex(4)
@@ -346,7 +344,6 @@ class Controller:
                 window=self.placement.window,
                 magic=self._magic,
                 comm=self._comm,
-                handshake_s=self._handshake_s,
                 report_check_ins=self._checked_in_kill is not None,
                 kill_at_first_block=index in killed,
             )
@@ -363,7 +360,7 @@ class Controller:
             source=self._sources.take(spec.ip),
             magic=self._magic,
             library=library or None,
-            handshake_s=self._handshake_s,
+            handshake_s=spec.handshake_s,
             deadline_s=spec.deadline_s,
             kill_at=(spec.nranks + 1) // 2 if kills and not real else None,
         )

@@ -105,7 +105,6 @@ class Setup(Message, tag="setup"):
     window: int | None
     magic: int
     comm: str
-    handshake_s: float
     report_check_ins: bool
     """Tell of every rank that has checked in (for fault injection), not only now and then."""
     kill_at_first_block: bool
@@ -191,6 +190,8 @@ class Dump(Message, tag="dump"):
 class WaitingRanks(Message, tag="waiting"):
     """Each rank's phase (an index into `names`, u16) and peer (i64: a rank or one of the constants above)."""
 
+    first: int
+    """The worker's first rank."""
     names: list[str]
     phases: bytes
     peers: bytes

@@ -124,7 +124,7 @@ class Worker:
             check_in=None if start.check_in_bytes is None else layout_of_size(start.check_in_bytes),
             uid_stagger_rate=spec.uid_stagger_rate,
             uid_stagger_threshold=spec.uid_stagger_threshold,
-            handshake_s=self._setup.handshake_s,
+            handshake_s=spec.handshake_s,
             deadline_s=spec.deadline_s,
         )
         self._cpu_before = _cpu_s()
@@ -267,7 +267,9 @@ class Worker:
     def _waiting(self) -> WaitingRanks:
         phases = array("H", (rank.phase for rank in self._ranks))
         peers = array("q", (_peer(rank) for rank in self._ranks))
-        return WaitingRanks(names=self._trace.names, phases=phases.tobytes(), peers=peers.tobytes())
+        return WaitingRanks(
+            first=self._setup.first, names=self._trace.names, phases=phases.tobytes(), peers=peers.tobytes()
+        )
 
     def _finished(self) -> Finished:
         trace, counters, collective = self._trace, self._network.counters, self._collective

@@ -225,7 +225,8 @@ def _widest_window(base: Case, workers: int) -> int | None:
             held = most_ranks * base.demand.formed_descriptors
             bounds.append((free - held) // base.extra_descriptors)
         if base.store_descriptors:
-            bounds.append(free // (workers * base.store_descriptors))
+            usable = int(free * base.costs.store_share)
+            bounds.append(usable // (workers * base.store_descriptors))
     window = max(MIN_START_WINDOW, min(bounds))
     return window if window < most_ranks else None
 

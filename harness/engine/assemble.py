@@ -1,0 +1,264 @@
+"""From what the processes reported to a result: sums, statistics, names. Measures nothing itself."""
+
+import resource
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from emucoll.collectives import ALLGATHERS
+from emucoll.formation import FORMATIONS
+from harness.control import messages as m
+from harness.control.controller import Outcome, Placement
+from harness.results.environment import Environment
+from harness.results.schema import (
+    AllGather,
+    Descriptors,
+    Formation,
+    Memory,
+    Phase,
+    RunResult,
+    RunWarning,
+    Work,
+    WorkByRole,
+    WrongBlock,
+    bandwidth,
+)
+from harness.spec import Spec
+
+SATURATED = 0.85
+"""Share of the cores' time, or of one core for a built-in server, above which the harness's own CPU was the limit."""
+OUTSIDE = "run"
+"""`within` of the phase that lies outside a rank's own total."""
+Times = dict[str, npt.NDArray[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What only the engine itself can measure."""
+
+    environment: Environment
+    controller_cpu_s: float
+    kernel_socket_bytes: int | None
+    warnings: list[RunWarning]
+
+
+def per_rank(outcome: Outcome, placement: Placement) -> Times:
+    """Per phase the wall time of every rank, and "total"; ranks in order. Empty when a worker did not finish."""
+    workers = [outcome.finished.get(f"worker {index}") for index in range(len(placement.shares))]
+    finished = [worker for worker in workers if worker is not None]
+    if len(finished) < len(workers):
+        return {}
+    names = dict.fromkeys(name for worker in finished for name in worker.phases)
+    zeros = [np.zeros(len(share)) for share in placement.shares]
+    times = {
+        name: np.concatenate(
+            [
+                np.frombuffer(worker.phases[name]) if name in worker.phases else zero
+                for worker, zero in zip(finished, zeros, strict=True)
+            ]
+        )
+        for name in names
+    }
+    times["total"] = np.concatenate([np.frombuffer(worker.totals) for worker in finished])
+    return times
+
+
+def result(spec: Spec, placement: Placement, outcome: Outcome, measured: Measured) -> tuple[RunResult, Times]:
+    """The result of a run that came to its end, and every rank's times."""
+    finished = list(outcome.finished.values())
+    times = per_rank(outcome, placement)
+    total_s = max(worker.total_s for worker in finished)
+    wrong = sum(worker.wrong for worker in finished)
+    cpu_s = sum(worker.process_cpu_s for worker in finished) + sum(each.cpu_s for each in outcome.servers.values())
+    saturated = _saturated(spec, outcome, measured, cpu_s, total_s)
+    run = RunResult(
+        kind="measured",
+        spec=spec,
+        environment=measured.environment,
+        seed=spec.seed,
+        ok=wrong == 0,
+        warnings=measured.warnings + _warnings(spec, placement, outcome),
+        exit_code=0 if wrong == 0 else 1,
+        nranks=spec.nranks,
+        workers=len(placement.shares),
+        start_window=placement.window,
+        total_s=total_s,
+        mean_total_s=float(times["total"].mean()),
+        formation=_formation(spec, outcome),
+        allgathers=[_allgather(spec, finished)],
+        wrong=wrong,
+        wrong_blocks=[
+            WrongBlock(rank=rank, block=block, what=what)
+            for worker in finished
+            for rank, block, what in worker.wrong_blocks
+        ][:16],
+        phases=_phases(times, finished),
+        work=_work(outcome, measured, finished),
+        memory=_memory(spec, outcome, measured, finished),
+        descriptors=Descriptors(
+            held_per_rank=sum(worker.held_descriptors for worker in finished) / spec.nranks,
+            peak_per_worker=max(worker.peak_descriptors for worker in finished),
+        ),
+        saturated=saturated,
+    )
+    return run, times
+
+
+def _formation(spec: Spec, outcome: Outcome) -> Formation:
+    seconds = outcome.formation_s
+    return Formation(
+        name=spec.formation, seconds=seconds, ranks_per_s=spec.nranks / seconds if seconds else None
+    )
+
+
+def _allgather(spec: Spec, finished: list[m.Finished]) -> AllGather:
+    schedule = ALLGATHERS[spec.allgather]
+    seconds = max(worker.allgather_s for worker in finished)
+    transfers = sum(worker.blocks for worker in finished)
+    rounds = schedule.rounds(spec.nranks)
+    reads = sum(worker.reads for worker in finished)
+    algbw, busbw = bandwidth(spec.nranks, spec.record_bytes, transfers, seconds)
+    cut_through = "cut-through: it coalesces blocks and does not exercise a cost per step; not what NCCL does"
+    return AllGather(
+        name=spec.allgather,
+        record_bytes=spec.record_bytes,
+        seconds=seconds,
+        steps=rounds if spec.steps is None else min(spec.steps, rounds),
+        of_steps=rounds,
+        transfers=transfers,
+        transfers_per_s=transfers / seconds if seconds else None,
+        algbw=algbw,
+        busbw=busbw,
+        wrong=sum(worker.wrong for worker in finished),
+        flow=schedule.flow,
+        frames=schedule.frames,
+        reads=reads,
+        writes=sum(worker.writes for worker in finished),
+        blocks_per_read=transfers / reads if reads else None,
+        note=cut_through if schedule.flow == "cut-through" else None,
+    )
+
+
+def _phases(times: Times, finished: list[m.Finished]) -> list[Phase]:
+    cpu: dict[str, float] = {}
+    for worker in finished:
+        for name, seconds in worker.cpu_s.items():
+            cpu[name] = cpu.get(name, 0.0) + seconds
+    phases = []
+    top = np.zeros_like(times["total"])
+    for name, each in times.items():
+        if name == "total":
+            continue
+        parent, _, _ = name.rpartition(".")
+        within = OUTSIDE if name == "admission" else parent or None
+        if within is None:
+            top = top + each
+        phases.append(_phase(name, each, cpu.get(name, 0.0) + _children_cpu(name, cpu), within))
+    phases.append(_phase("rest", times["total"] - top, cpu.get("-", 0.0), None))
+    loop = Phase(name="loop", cpu_s=cpu.get("loop", 0.0), within=OUTSIDE)
+    return [*phases, loop]
+
+
+def _children_cpu(name: str, cpu: dict[str, float]) -> float:
+    return sum(seconds for child, seconds in cpu.items() if child.startswith(f"{name}."))
+
+
+def _phase(name: str, times: npt.NDArray[np.float64], cpu_s: float, within: str | None) -> Phase:
+    p50, p99 = np.quantile(times, (0.5, 0.99))
+    return Phase(
+        name=name,
+        mean_s=float(times.mean()),
+        p50_s=float(p50),
+        p99_s=float(p99),
+        max_s=float(times.max()),
+        cpu_s=cpu_s,
+        within=within,
+    )
+
+
+def _work(outcome: Outcome, measured: Measured, finished: list[m.Finished]) -> WorkByRole:
+    def total(name: str) -> int:
+        return sum(getattr(worker, name) for worker in finished)
+
+    ranks = Work(
+        messages=total("messages"),
+        bytes=total("bytes"),
+        connections=total("connections"),
+        retries=total("retries"),
+        requests=total("requests"),
+        syscalls=total("syscalls"),
+        cpu_s=sum(worker.process_cpu_s for worker in finished),
+        peak_rss_bytes=total("peak_rss_bytes"),
+    )
+    controller = Work(
+        cpu_s=measured.controller_cpu_s,
+        peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    )
+    servers = {name: _server_work(report) for name, report in outcome.servers.items()}
+    return WorkByRole(ranks=ranks, root=servers.get("root"), store=servers.get("store"), controller=controller)
+
+
+def _server_work(report: m.ServerReport) -> Work:
+    return Work(
+        messages=report.messages,
+        bytes=report.bytes,
+        connections=report.connections,
+        retries=report.retries,
+        requests=report.requests,
+        syscalls=report.syscalls,
+        cpu_s=report.cpu_s,
+        peak_rss_bytes=report.peak_rss_bytes,
+    )
+
+
+def _memory(spec: Spec, outcome: Outcome, measured: Measured, finished: list[m.Finished]) -> Memory:
+    workers = sum(worker.peak_rss_bytes for worker in finished)
+    servers = sum(server.peak_rss_bytes for server in outcome.servers.values())
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return Memory(
+        rss_bytes_per_rank=workers / spec.nranks,
+        peak_rss_bytes=workers + servers + own,
+        kernel_socket_bytes=measured.kernel_socket_bytes,
+    )
+
+
+def _saturated(spec: Spec, outcome: Outcome, measured: Measured, cpu_s: float, total_s: float) -> bool:
+    """Were the cores busy nearly all the time, or was a server of ours, which is slower than the real one?"""
+    if not total_s:
+        return False
+    if cpu_s / total_s > SATURATED * measured.environment.cores:
+        return True
+    server = FORMATIONS[spec.formation].server
+    report = outcome.servers.get(server)
+    ours = report is not None and server not in outcome.server_versions
+    if not ours or report is None or not outcome.formation_s:
+        return False
+    return report.cpu_s / outcome.formation_s > SATURATED
+
+
+def _warnings(spec: Spec, placement: Placement, outcome: Outcome) -> list[RunWarning]:
+    warnings = []
+    if placement.window is not None:
+        text = (
+            f"{placement.window} ranks per worker were in formation at once; the connect storm of "
+            f"{spec.nranks} ranks starting together was not emulated"
+        )
+        warnings.append(RunWarning(code="start-window", text=text))
+    dropped = [reason for worker in outcome.finished.values() for reason in worker.dropped]
+    dropped += [reason for server in outcome.servers.values() for reason in server.dropped]
+    if dropped:
+        text = f"{len(dropped)} strangers were turned away by ranks or servers; the first: {dropped[0]}"
+        warnings.append(RunWarning(code="strangers-dropped", text=text))
+    if outcome.strangers:
+        text = f"{outcome.strangers} messages without the run's token came to the controller and were ignored"
+        warnings.append(RunWarning(code="controller-strangers", text=text))
+    if outcome.killed:
+        text = f"{', '.join(outcome.killed)} did not stop when told to, and had to be killed"
+        warnings.append(RunWarning(code="killed", text=text))
+    if spec.steps is not None and spec.steps < ALLGATHERS[spec.allgather].rounds(spec.nranks):
+        text = f"only the first {spec.steps} of {spec.nranks - 1} steps were run; nothing is extrapolated"
+        warnings.append(RunWarning(code="steps", text=text))
+    for name, version in outcome.server_versions.items():
+        warnings.append(RunWarning(code="real-server", text=f"the {name} was {version}, the real library"))
+    return warnings

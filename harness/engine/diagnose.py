@@ -1,0 +1,215 @@
+"""From what went wrong to an error that says what happened, how that is known, why, and what to do next.
+
+Works on what processes reported; pure.
+"""
+
+from array import array
+from collections import Counter
+from dataclasses import dataclass
+
+from emucoll.errors import HarnessError, UsageError
+from harness.control import messages as m
+from harness.control.controller import Lost, Outcome
+from harness.control.launch import describe_exit
+from harness.control.lifecycle import Stage, Trouble, Weight
+from harness.results.schema import RunError, Waiting
+from harness.spec import Spec
+
+_SERVERS: dict[int, int | str | None] = {
+    m.NO_PEER: None,
+    m.PEER_ROOT: "root",
+    m.PEER_STORE: "store",
+    m.PEER_ALL: "all ranks",
+}
+_SHOWN = 1000
+"""Waiting ranks that a result lists; the text counts them all."""
+
+OK, WRONG, USAGE, HARNESS, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One rank, its phase, and whom it waits for there."""
+
+    rank: int
+    phase: str
+    peer: int
+    worker: int
+
+
+def diagnose(spec: Spec, outcome: Outcome) -> tuple[RunError, int]:
+    """The error of a run that had trouble, and its exit code."""
+    assert outcome.trouble is not None
+    weight, detail = outcome.trouble.weight, outcome.trouble.detail
+    if weight is Weight.INTERRUPTED:
+        what = f"interrupted while {_doing(outcome)}"
+        return RunError(what=what, evidence=_progress(spec, outcome), next="run it again"), INTERRUPTED
+    if weight is Weight.DEADLINE:
+        return _deadline(spec, outcome), HARNESS
+    if isinstance(detail, Lost):
+        return _lost(outcome, detail), HARNESS
+    if isinstance(detail, tuple):
+        return _rank_failed(outcome.trouble)
+    assert isinstance(detail, HarnessError | UsageError)
+    usage = weight is Weight.USAGE
+    error = RunError(
+        what=str(detail),
+        evidence=f"reported while {_doing(outcome)}",
+        next="correct the command" if usage else "see the cause; `emucoll doctor` shows this machine's limits",
+    )
+    return error, USAGE if usage else HARNESS
+
+
+def _doing(outcome: Outcome) -> str:
+    return {
+        Stage.LAUNCHING: "the processes were starting",
+        Stage.PREPARING: "the processes were preparing",
+        Stage.FORMING: "the ring was forming",
+        Stage.RECORDS: "the records were handed out",
+        Stage.GATHERING: "the AllGather was running",
+        Stage.CLOSING: "the run was closing",
+    }.get(outcome.stage, outcome.stage.value)
+
+
+def _progress(spec: Spec, outcome: Outcome) -> str:
+    formed = sum(each.formed for each in outcome.progress.values())
+    gathered = sum(each.gathered for each in outcome.progress.values())
+    return f"{formed} of {spec.nranks} ranks had formed, {gathered} were done"
+
+
+def _lost(outcome: Outcome, lost: Lost) -> RunError:
+    words = f"; its last words: {lost.last_words}" if lost.last_words else ""
+    kind, _, index = lost.process.partition(" ")
+    killed = lost.exit_code == -9
+    return RunError(
+        what=f"{lost.process} was lost",
+        evidence=f"its process {outcome.pids.get(lost.process)} {describe_exit(lost.exit_code)} while {_doing(outcome)}{words}",
+        cause="somebody killed it, or the kernel did for want of memory" if killed else "it crashed",
+        next="look for `Killed process` in the kernel log; run it again" if killed else "report it with its last words",
+        phase=outcome.stage.value,
+        peer=None if kind == "worker" else kind,
+        worker=int(index) if index else None,
+    )
+
+
+def _rank_failed(trouble: Trouble) -> tuple[RunError, int]:
+    assert isinstance(trouble.detail, tuple)
+    process, failed = trouble.detail
+    assert isinstance(failed, m.RankFailed)
+    peer = _SERVERS.get(failed.peer, failed.peer)
+    causes = {
+        "closed": "its peer went away, without a worker or server having been lost",
+        "network": "the machine refused a connection or a listener",
+        "raised": "the algorithm that the rank runs raised an exception",
+    }
+    nexts = {
+        "closed": "run it again with --workers 1 to see whether it stays with the same rank",
+        "network": "`emucoll doctor` with the same flags shows which limit is near",
+        "raised": "correct the algorithm; the place is in the evidence",
+    }
+    error = RunError(
+        what=f"rank {failed.rank} failed in phase {failed.phase}",
+        evidence=failed.what,
+        cause=causes[failed.kind],
+        next=nexts[failed.kind],
+        rank=failed.rank,
+        phase=failed.phase,
+        peer=peer,
+        worker=int(process.split()[1]),
+    )
+    return error, HARNESS if failed.kind == "network" else WRONG
+
+
+def _deadline(spec: Spec, outcome: Outcome) -> RunError:
+    waits = [wait for name, dump in outcome.waiting.items() for wait in _waits(name, dump, outcome)]
+    waits.sort(key=lambda wait: wait.rank)
+    silent = _silent_workers(outcome)
+    culprit = blame(waits)
+    if culprit is None:
+        return RunError(
+            what=f"the deadline of {spec.deadline_s:g} s passed while {_doing(outcome)}",
+            evidence=_progress(spec, outcome) + _silence(silent),
+            cause="too little time, or processes that do not answer",
+            next="give more time with --deadline, or start fewer ranks",
+            phase=outcome.stage.value,
+        )
+    stuck = [wait for wait in waits if wait.peer != m.NO_PEER]
+    waiting_for_it = [wait.rank for wait in stuck if wait.peer == culprit.rank]
+    return RunError(
+        what=f"the deadline of {spec.deadline_s:g} s passed while {_doing(outcome)}: rank {culprit.rank} holds it up",
+        evidence=_evidence(culprit, waiting_for_it, stuck) + _silence(silent),
+        cause=_cause(culprit),
+        next=f"look at rank {culprit.rank}; if it only needs more time, give it with --deadline",
+        rank=culprit.rank,
+        phase=culprit.phase,
+        peer=_SERVERS.get(culprit.peer, culprit.peer),
+        worker=culprit.worker,
+        waiting=[_waiting(wait) for wait in _nearest(stuck, culprit.rank)[:_SHOWN]],
+    )
+
+
+def _waits(name: str, dump: m.WaitingRanks, outcome: Outcome) -> list[Wait]:
+    phases = array("H", dump.phases)
+    peers = array("q", dump.peers)
+    worker = int(name.split()[1])
+    return [
+        Wait(dump.first + slot, dump.names[phase], peer, worker)
+        for slot, (phase, peer) in enumerate(zip(phases, peers, strict=True))
+    ]
+
+
+def blame(waits: list[Wait]) -> Wait | None:
+    """Who holds the run up: the end of the longest chain of ranks that wait for ranks.
+
+    A rank that others wait for and that itself waits for no rank is the best answer; where all wait in a circle, the rank
+    of the circle that most others wait for. None when nobody waits for a rank.
+    """
+    by_rank = {wait.rank: wait for wait in waits}
+    waited_for = Counter(wait.peer for wait in waits if wait.peer in by_rank and wait.peer != wait.rank)
+    if not waited_for:
+        idle = [wait for wait in waits if wait.phase == "never-started"]
+        return idle[0] if idle else None
+    ends = [by_rank[rank] for rank in waited_for if by_rank[rank].peer not in by_rank or by_rank[rank].peer == rank]
+    candidates = [end for end in ends if not end.phase.endswith((".barrier", "loop"))] or ends
+    if candidates:
+        never = [end for end in candidates if end.phase == "never-started"]
+        return max(never or candidates, key=lambda end: (waited_for[end.rank], -end.rank))
+    return by_rank[max(waited_for, key=lambda rank: (waited_for[rank], -rank))]
+
+
+def _evidence(culprit: Wait, waiting_for_it: list[int], stuck: list[Wait]) -> str:
+    for_whom = _SERVERS.get(culprit.peer, f"rank {culprit.peer}")
+    itself = f"waits for {for_whom}" if for_whom is not None else "waits for nobody"
+    some = ", ".join(str(rank) for rank in waiting_for_it[:8])
+    more = f" and {len(waiting_for_it) - 8} more" if len(waiting_for_it) > 8 else ""
+    others = f"rank {some}{more} wait{'s' if len(waiting_for_it) == 1 else ''} for it" if some else "no rank waits for it"
+    kinds = Counter(wait.phase for wait in stuck)
+    everywhere = ", ".join(f"{count} in {phase}" for phase, count in kinds.most_common(5))
+    return f"rank {culprit.rank} is in phase {culprit.phase} and {itself}; {others}; ranks that wait: {everywhere}"
+
+
+def _cause(culprit: Wait) -> str:
+    if culprit.phase == "never-started":
+        return "the rank never started"
+    if culprit.peer in (m.PEER_ROOT, m.PEER_STORE):
+        return f"the {_SERVERS[culprit.peer]} does not answer it"
+    return "the rank, or whom it waits for, is stuck or slow"
+
+
+def _nearest(stuck: list[Wait], rank: int) -> list[Wait]:
+    """Those that wait for `rank` first, then the others in rank order."""
+    return sorted(stuck, key=lambda wait: (wait.peer != rank, wait.rank))
+
+
+def _waiting(wait: Wait) -> Waiting:
+    return Waiting(rank=wait.rank, phase=wait.phase, for_=_SERVERS.get(wait.peer, wait.peer))
+
+
+def _silent_workers(outcome: Outcome) -> list[str]:
+    return sorted(
+        name for name in outcome.pids if name.startswith("worker") and name not in outcome.waiting
+    )
+
+
+def _silence(silent: list[str]) -> str:
+    return f"; no answer from {', '.join(silent[:8])}" if silent else ""

@@ -1,0 +1,199 @@
+"""Spec -> result over real TCP on this machine: preflight, controller, assembly or diagnosis, storage."""
+
+import asyncio
+import resource
+import time
+
+import msgspec
+
+from emucoll.collectives import ALLGATHERS
+from emucoll.errors import PreflightRefused, UsageError
+from emucoll.formation import FORMATIONS
+from emucoll.rank import stagger_s
+from harness.control.controller import Controller, Outcome, Placement
+from harness.control.inject import RankFaults
+from harness.control.lifecycle import Stage
+from harness.control.loops import raise_descriptor_limit
+from harness.engine import assemble
+from harness.engine.diagnose import diagnose
+from harness.engine.kernel import KernelMemory
+from harness.preflight.arithmetic import Demand, Plan, fit, refusal
+from harness.preflight.machine import Machine, read_machine
+from harness.report.progress import Progress
+from harness.results.environment import Environment, read_environment
+from harness.results.schema import RunResult, RunWarning
+from harness.results.storage import Pids, check_writable, save, save_pids
+from harness.spec import ServerKill, Spec, WorkerKill
+
+
+def demand(spec: Spec) -> Demand:
+    """What a spec asks of the machine."""
+    formation, schedule = FORMATIONS[spec.formation], ALLGATHERS[spec.allgather]
+    store = formation.server == "store"
+    stagger = stagger_s(spec.nranks - 1, spec.nranks, spec.uid_stagger_threshold, spec.uid_stagger_rate)
+    return Demand(
+        nranks=spec.nranks,
+        record_bytes=spec.record_bytes,
+        steps=spec.steps,
+        formed_descriptors=formation.formed_descriptors,
+        unformed_descriptors=formation.unformed_descriptors,
+        listeners_per_rank=formation.listeners,
+        uses_store="builtin" if store else "none",
+        uses_root="none" if store else "builtin",
+        store_descriptors_per_unformed_rank=1 if store else 0,
+        windowable=formation.windowable,
+        cut_through=schedule.flow == "cut-through",
+        messages_per_step=2 if schedule.frames == "sized" else 1,
+        stagger_s=0.0 if store else stagger,
+        ipv6=spec.ip == "6",
+        workers=spec.workers,
+        window=spec.start_window,
+    )
+
+
+def plan(spec: Spec, machine: Machine | None = None) -> Plan:
+    """How the run would be laid out on this machine."""
+    raise_descriptor_limit()
+    return fit(demand(spec), machine or read_machine())
+
+
+def place(layout: Plan) -> Placement:
+    """Contiguous shares of the ranks."""
+    shares, first = [], 0
+    for count in layout.ranks_per_worker:
+        shares.append(range(first, first + count))
+        first += count
+    return Placement(tuple(shares), layout.window)
+
+
+def run(spec: Spec, progress: Progress) -> RunResult:
+    """Run it. Raises UsageError (PreflightRefused among them) for what cannot be run; all else is in the result."""
+    _check(spec)
+    layout = plan(spec)
+    if not layout.fits:
+        raise PreflightRefused(refusal(layout))
+    _check_injections(spec, layout)
+    if spec.out is not None:
+        check_writable(spec.out)
+    environment = read_environment("uvloop")
+    warnings = [RunWarning(code=limit.name, text=f"{limit.because}; {limit.remedy}") for limit in layout.warnings]
+    placement = place(layout)
+    kernel = KernelMemory()
+    before = _cpu_s()
+    watch = _Watch(spec, layout, progress, kernel)
+    controller = Controller(spec, placement, watch.update, watch.pids)
+    outcome = asyncio.run(controller.run())
+    measured = assemble.Measured(
+        environment=_with_loop(environment, outcome),
+        controller_cpu_s=_cpu_s() - before,
+        kernel_socket_bytes=kernel.peak_bytes,
+        warnings=warnings,
+    )
+    result, times = _conclude(spec, placement, outcome, measured)
+    if spec.out is not None:
+        save(result, times, spec.out)
+    return result
+
+
+def _check(spec: Spec) -> None:
+    RankFaults(spec, ALLGATHERS[spec.allgather])
+    if spec.record_bytes >= 2**31:
+        raise UsageError(f"--record-bytes is {spec.record_bytes}: NCCL announces a size in 31 bits, {2**31 - 1} at most")
+    server = FORMATIONS[spec.formation].server
+    if spec.root != "builtin" and server != "root":
+        raise UsageError(f"--root {spec.root}: formation {spec.formation} has no root, but a {server}")
+    if spec.root != "builtin" and spec.ip == "6":
+        raise UsageError("--root libnccl: the real root listens on 127.0.0.1; leave --ip 6 out")
+    for fault in spec.inject:
+        if isinstance(fault, ServerKill) and fault.server != server:
+            raise UsageError(f"--inject {fault.server}:kill: formation {spec.formation} has no {fault.server}")
+
+
+def _check_injections(spec: Spec, layout: Plan) -> None:
+    for fault in spec.inject:
+        if isinstance(fault, WorkerKill) and fault.worker >= layout.workers:
+            raise UsageError(f"--inject worker={fault.worker}:kill: there are workers 0 ... {layout.workers - 1}")
+
+
+def _conclude(
+    spec: Spec, placement: Placement, outcome: Outcome, measured: assemble.Measured
+) -> tuple[RunResult, assemble.Times]:
+    if outcome.trouble is None:
+        return assemble.result(spec, placement, outcome, measured)
+    error, exit_code = diagnose(spec, outcome)
+    failed = RunResult(
+        kind="measured",
+        spec=spec,
+        environment=measured.environment,
+        seed=spec.seed,
+        ok=False,
+        warnings=measured.warnings,
+        error=error,
+        exit_code=exit_code,
+        nranks=spec.nranks,
+        workers=len(placement.shares),
+        start_window=placement.window,
+    )
+    return failed, {}
+
+
+def _with_loop(environment: Environment, outcome: Outcome) -> Environment:
+    return environment if outcome.loop is None else msgspec.structs.replace(environment, loop=outcome.loop)
+
+
+def _cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+class _Watch:
+    """What the controller calls while the run is on: progress, process ids, kernel memory."""
+
+    def __init__(self, spec: Spec, layout: Plan, progress: Progress, kernel: KernelMemory) -> None:
+        self._spec = spec
+        self._layout = layout
+        self._progress = progress
+        self._kernel = kernel
+        self._stage: Stage | None = None
+        self._since = time.monotonic()
+        self._sampled = 0.0
+
+    def pids(self, pids: dict[str, int]) -> None:
+        """Tell the process ids, on stderr and in the output folder."""
+        text = ", ".join(f"{name} {pid}" for name, pid in pids.items())
+        self._progress.note(f"process ids: {text}")
+        if self._spec.out is not None:
+            workers = [pid for name, pid in pids.items() if name.startswith("worker")]
+            save_pids(Pids(root=pids.get("root"), store=pids.get("store"), workers=workers), self._spec.out)
+
+    def update(self, controller: Controller) -> None:
+        """After a progress message."""
+        now = time.monotonic()
+        if now - self._sampled > 0.5:
+            self._sampled = now
+            self._kernel.sample()
+        stage = controller.lifecycle.stage
+        if stage is not self._stage:
+            self._stage, self._since = stage, now
+        reports = controller.outcome.progress.values()
+        counts: dict[str, int] = {}
+        for report in reports:
+            for name, count in report.phases.items():
+                counts[name] = counts.get(name, 0) + count
+        forming = stage is Stage.FORMING
+        done = sum(each.formed for each in reports) / self._spec.nranks
+        if not forming:
+            done = sum(each.share for each in reports) / self._layout.workers
+        self._progress.update(
+            counts, self._spec.nranks, stage.value, done, self._time_left_s(now - self._since, done, forming)
+        )
+
+    def _time_left_s(self, elapsed_s: float, done: float, forming: bool) -> float | None:
+        """From how this stage goes; the AllGather's part, until it has begun, from the estimate."""
+        estimates = self._layout.estimates
+        if done < 0.02:
+            return (estimates.formation_s if forming else 0.0) + estimates.allgather_s
+        left_s = elapsed_s * (1.0 - done) / done
+        return left_s + (estimates.allgather_s if forming else 0.0)
+
+
