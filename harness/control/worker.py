@@ -115,12 +115,13 @@ class Worker:
 
     def _start(self, start: Start) -> None:
         spec = self._spec
+        unique_id = None if start.unique_id is None else UniqueId.unpack(start.unique_id)
         self._job = Job(
             nranks=spec.nranks,
-            magic=self._setup.magic,
+            magic=self._setup.magic if unique_id is None else unique_id.magic,
             comm=self._setup.comm,
             store=None if start.store is None else unpack_address(start.store),
-            root=None if start.unique_id is None else UniqueId.unpack(start.unique_id),
+            root=unique_id,
             check_in=None if start.check_in_bytes is None else layout_of_size(start.check_in_bytes),
             uid_stagger_rate=spec.uid_stagger_rate,
             uid_stagger_threshold=spec.uid_stagger_threshold,
