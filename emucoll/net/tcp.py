@@ -466,10 +466,12 @@ class TcpNetwork:
             if self._family == socket.AF_INET:
                 sock.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
                 sock.bind((self.source, 0))
-                code = sock.connect_ex((address.host, address.port))
-            else:
-                code = sock.connect_ex((address.host, address.port, address.flowinfo, address.scope_id))
+            target = address if self._family == socket.AF_INET6 else address[:2]
+            code = sock.connect_ex(target)
             if code == errno.EINPROGRESS:
+                # On loopback the answer is there already, but was set aside while connect held the socket: ask again.
+                code = sock.connect_ex(target)
+            if code == errno.EALREADY:
                 code = await self._finish_connect(sock, address, deadline_s)
             if code:
                 raise ConnectFailed(f"cannot connect to {address}: {os.strerror(code)}", code)

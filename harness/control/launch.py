@@ -1,8 +1,9 @@
 """How the processes of a run are started on this machine, and ended.
 
 A worker or server is a command that takes the controller's address, so that Slurm or a shell on another host can start
-it too. Each gets a session of its own, so that Ctrl-C reaches the controller alone, and the run's token in its
-environment, where `ps` does not show it.
+it too. Each gets a process group of its own, so that Ctrl-C reaches the controller alone, and the run's token in its
+environment, where `ps` does not show it. They stay in one session: where the kernel schedules by session (autogroup),
+niceness counts only within one.
 """
 
 import asyncio
@@ -46,7 +47,7 @@ class Process:
                     stdout=stderr,
                     stderr=stderr,
                     env={**os.environ, **threads, TOKEN_VARIABLE: token},
-                    start_new_session=True,
+                    process_group=0,
                 )
         except OSError as error:
             raise HarnessError(f"{name} could not be started: {error.strerror}") from None

@@ -31,7 +31,7 @@ from emucoll.wire.address import ADDRESS_BYTES, pack_address, unpack_address
 from emucoll.wire.nccl import UniqueId, layout_of_size
 from harness.control.inject import InjectedFault, RankFaults
 from harness.control.link import Link
-from harness.control.loops import run_loop
+from harness.control.loops import WORKER_NICENESS, run_loop
 from harness.control.messages import (
     NO_PEER,
     PEER_ALL,
@@ -54,6 +54,7 @@ from harness.control.messages import (
 )
 
 PROGRESS_S = 0.5
+ADMITTED_A_TURN = 64
 NEVER_STARTED = "never-started"
 ADMISSION = "admission"
 _PEERS: dict[object, int] = {None: NO_PEER, "root": PEER_ROOT, "store": PEER_STORE, "all": PEER_ALL}
@@ -131,9 +132,16 @@ class Worker:
         self._cpu_before = _cpu_s()
         self._started = self._clock.now()
         self._ticker = asyncio.create_task(self._tick())
-        window = self._setup.window or self._setup.count
-        for _ in range(min(window, self._setup.count)):
+        self._admit_first(min(self._setup.window or self._setup.count, self._setup.count))
+
+    def _admit_first(self, count: int) -> None:
+        """Admit the first `count` ranks, a few a turn of the loop: whoever has started is served in between, as it would
+        be if every rank had a process of its own.
+        """
+        for _ in range(min(count, ADMITTED_A_TURN)):
             self._admit()
+        if count > ADMITTED_A_TURN and not self._failed:
+            asyncio.get_running_loop().call_soon(self._admit_first, count - ADMITTED_A_TURN)
 
     def _admit(self) -> None:
         """Let the next rank start. One that is injected never to start holds its place, as a dead host would."""
@@ -141,7 +149,8 @@ class Worker:
             return
         rank = self._ranks[self._admitted]
         self._admitted += 1
-        self._trace.wall[self._admission][rank.slot] = self._clock.now() - self._started
+        if self._setup.window is not None:
+            self._trace.wall[self._admission][rank.slot] = self._clock.now() - self._started
         if self._faults.never_starts(rank.rank):
             rank.phase = self._trace.phase(NEVER_STARTED)
             return
@@ -153,7 +162,7 @@ class Worker:
         task.add_done_callback(self._tasks.discard)
 
     async def _run_rank(self, rank: Rank) -> None:
-        began = self._clock.now()
+        began = self._started + self._trace.wall[self._admission][rank.slot]
         try:
             with rank.span("bootstrap"):
                 await self._bootstrap(rank)
@@ -361,4 +370,4 @@ async def work(controller: str, process: str, loop_name: str) -> None:
 
 
 if __name__ == "__main__":
-    run_loop(lambda loop_name: work(sys.argv[1], sys.argv[2], loop_name))
+    run_loop(lambda loop_name: work(sys.argv[1], sys.argv[2], loop_name), WORKER_NICENESS)
