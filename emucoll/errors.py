@@ -1,7 +1,8 @@
 """Every condition that a user, a peer or a machine can cause, as one tree of exceptions.
 
-Broken invariants of our own are assertions and never appear here. A peer's faults stand apart from ours, so that
-whoever catches them knows which side to look at. Knows nothing of sockets, processes or exit codes.
+Broken invariants of our own are assertions and never appear here. A peer's faults stand apart from
+ours, so that whoever catches them knows which side to look at. Knows nothing of sockets, processes
+or exit codes.
 """
 
 

@@ -1,7 +1,7 @@
 """Rank: what an algorithm is handed, and all that it may use.
 
-A rank knows its number, its network, its clock and the job's rendezvous; it records spans. It must not know of workers,
-processes, results or other ranks' memory.
+A rank knows its number, its network, its clock and the job's rendezvous; it records spans. It must
+not know of workers, processes, results or other ranks' memory.
 """
 
 import random
@@ -26,7 +26,9 @@ class Job:
     root: UniqueId | None = None
     check_in: CheckInLayout | None = None
     uid_stagger_rate: float = 7000.0
-    """Check-ins per second that the stagger admits to one root (NCCL_UID_STAGGER_RATE); 0 turns it off."""
+    """Check-ins per second that the stagger admits to one root (NCCL_UID_STAGGER_RATE); 0 turns it
+    off.
+    """
     uid_stagger_threshold: int = 256
     """Ranks that a root may own before its ranks are staggered (NCCL_UID_STAGGER_THRESHOLD)."""
     handshake_s: float = 10.0
@@ -36,7 +38,9 @@ class Job:
 
 
 def stagger_s(local_id: int, owned: int, threshold: int, rate: float) -> float:
-    """Seconds a rank waits before it checks in (NCCL 2.23 and later), if its root owns more ranks than the threshold."""
+    """Seconds a rank waits before it checks in (NCCL 2.23 and later), if its root owns more ranks
+    than the threshold.
+    """
     return local_id / rate if owned > threshold and rate > 0 else 0.0
 
 
@@ -68,5 +72,7 @@ class Rank:
     peer: int | str | None = None
 
     def span(self, name: str, peer: int | str | None = None) -> Span:
-        """Time a phase: `with rank.span("bootstrap.recv", peer="root"):`. `peer` is what the rank may wait for there."""
+        """Time a phase: `with rank.span("bootstrap.recv", peer="root"):`. `peer` is what the rank
+        may wait for there.
+        """
         return Span(self, self.trace.phase(name), peer)

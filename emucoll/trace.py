@@ -1,10 +1,13 @@
-"""Spans and counters: what each rank spent its time on, and whose phase the CPU went to. Recording only.
+"""Spans and counters: what each rank spent its time on, and whose phase the CPU went to. Recording
+only.
 
-A worker has one Trace for all its ranks. Wall time is kept per rank and phase; CPU per phase, summed over ranks: the
-thread's CPU between two resumptions belongs to the phase of the rank that was resumed first, the remainder to `loop`.
-The clock of CPU time is read only when the phase changes, so that a thousand ranks in one phase cost nothing.
+A worker has one Trace for all its ranks. Wall time is kept per rank and phase; CPU per phase,
+summed over ranks: the thread's CPU between two resumptions belongs to the phase of the rank that
+was resumed first, the remainder to `loop`. The clock of CPU time is read only when the phase
+changes, so that a thousand ranks in one phase cost nothing.
 
-Holds no view of what phases mean; the names come from the formations and follow NCCL's timing lines.
+Holds no view of what phases mean; the names come from the formations and follow NCCL's timing
+lines.
 """
 
 import time
@@ -63,7 +66,9 @@ class Trace:
 
 
 class Span:
-    """`with rank.span("bootstrap.recv", peer="root"):` one phase of one rank, nested spans included."""
+    """`with rank.span("bootstrap.recv", peer="root"):` one phase of one rank, nested spans
+    included.
+    """
 
     __slots__ = ("_outer", "_outer_peer", "_peer", "_phase", "_rank", "_start")
 
@@ -86,7 +91,9 @@ class Span:
         rank = self._rank
         trace = rank.trace
         trace.wall[self._phase][rank.slot] += trace.now() - self._start
-        if kind is None:  # the CPU clock is read at the next span or resumption: between two spans little happens
+        if (
+            kind is None
+        ):  # the CPU clock is read at the next span or resumption: between two spans little happens
             rank.phase, rank.peer = self._outer, self._outer_peer
 
 
@@ -94,7 +101,9 @@ _current: ContextVar["Rank | None"] = ContextVar("rank", default=None)
 
 
 class Metered(Coroutine[Any, Any, Any]):
-    """A rank's coroutine, metered at every resumption; slowed down when the rank is injected to be slow."""
+    """A rank's coroutine, metered at every resumption; slowed down when the rank is injected to be
+    slow.
+    """
 
     __slots__ = ("_coroutine", "_rank", "_slow")
 

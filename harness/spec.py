@@ -94,7 +94,7 @@ def check(spec: Spec) -> None:
         raise UsageError(f"--handshake-timeout is {spec.handshake_s:g} s: expected more than 0")
     if not (math.isfinite(spec.uid_stagger_rate) and spec.uid_stagger_rate >= 0):
         raise UsageError(
-            f"--uid-stagger-rate is {spec.uid_stagger_rate:g}: expected ranks per second, 0 for none"
+            f"--uid-stagger-rate is {spec.uid_stagger_rate:g}: expected ranks/s, 0 for none"
         )
     if spec.root not in ("builtin", "libnccl") and not re.fullmatch(
         r"libnccl:.+", spec.root, re.DOTALL

@@ -1,8 +1,9 @@
 """The one driver that runs a schedule over a rank's channels, verifying every byte.
 
-Lockstep runs exchange by exchange, one message a transfer. What a rank forwards is taken from the table when what it
-received was equal to it, so that a rank needs no memory of its own; a block that came in wrong is kept and travels on as it
-came. Cut-through forwards whatever bytes a read brings, as far as they have to travel on.
+Lockstep runs exchange by exchange, one message a transfer. What a rank forwards is taken from the
+table when what it received was equal to it, so that a rank needs no memory of its own; a block that
+came in wrong is kept and travels on as it came. Cut-through forwards whatever bytes a read brings,
+as far as they have to travel on.
 
 Both are coroutines for `emucoll.net.base.drive`: they await Channels alone.
 """
@@ -60,14 +61,25 @@ async def _lockstep(rank: int, lines: dict[Line, Channel], collective: Collectiv
                     came = await lines[transfer.source].recv(HEADER_BYTES)
                     if came != header:
                         announced = int.from_bytes(came, "little", signed=True)
-                        collective.wrong.add(rank, block, f"size {announced} announced instead of {size}")
+                        collective.wrong.add(
+                            rank, block, f"size {announced} announced instead of {size}"
+                        )
                 elif size:
                     came = await lines[transfer.source].recv(size)
                     if came != table.record(block):
                         kept[block] = came
-                        collective.wrong.add(rank, block, _first_difference(came, table.record(block)))
+                        collective.wrong.add(
+                            rank, block, _first_difference(came, table.record(block))
+                        )
             for transfer in exchange:
                 await lines[transfer.to].flush()
+
+
+def _first_difference(came: bytes, expected: bytes) -> str:
+    at = next(
+        at for at, (one, other) in enumerate(zip(came, expected, strict=True)) if one != other
+    )
+    return f"data differs from byte {at} on"
 
 
 async def _cut_through(rank: int, lines: dict[Line, Channel], collective: Collective) -> None:
@@ -86,7 +98,9 @@ async def _cut_through(rank: int, lines: dict[Line, Channel], collective: Collec
         data = await source.recv_some(min(CHUNK_BYTES, total - got))
         count = len(data)
         if not count:
-            raise ConnectionClosed(f"rank {(rank - 1) % n} closed the ring after {got} of {total} bytes")
+            raise ConnectionClosed(
+                f"rank {(rank - 1) % n} closed the ring after {got} of {total} bytes"
+            )
         if not table.matches(at + got, data):
             for block in table.differences(at + got, data):
                 if block != last_wrong:
@@ -94,6 +108,8 @@ async def _cut_through(rank: int, lines: dict[Line, Channel], collective: Collec
                 last_wrong = block
         if got < forward:
             blocks = min(got + count, forward) // size - got // size
-            await to.send(data if got + count <= forward else data[: forward - got], messages=blocks)
+            await to.send(
+                data if got + count <= forward else data[: forward - got], messages=blocks
+            )
         got += count
     await to.flush()

@@ -1,10 +1,10 @@
 """Ring AllGathers: one class with parameters.
 
-In step s of n - 1, rank r sends block r - s to rank r + 1 and receives block r - s - 1 from rank r - 1 (all mod n), as
-NCCL's bootstrap does up to 2.28.6. NCCL sends each block's size first and waits for its neighbour's before the data
-follows: two dependent exchanges a step. The pipelined form is ours: the same blocks in the same order without sizes, each
-byte forwarded as it comes. It moves a cluster's worth of blocks through one machine, at the price of not exercising a
-cost per step.
+In step s of n - 1, rank r sends block r - s to rank r + 1 and receives block r - s - 1 from rank r
+- 1 (all mod n), as NCCL's bootstrap does up to 2.28.6. NCCL sends each block's size first and waits
+for its neighbour's before the data follows: two dependent exchanges a step. The pipelined form is
+ours: the same blocks in the same order without sizes, each byte forwarded as it comes. It moves a
+cluster's worth of blocks through one machine, at the price of not exercising a cost per step.
 """
 
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ RING = Ring(
 )
 RING_PIPELINED = Ring(
     "ring-pipelined",
-    "ours, not NCCL's: the same blocks in the same order, bare, each byte forwarded as it comes (cut-through)",
+    "ours, not NCCL's: the same blocks in the same order, bare, each byte forwarded as it comes",
     "bare",
     "cut-through",
 )

@@ -1,8 +1,9 @@
 """The schedule of a collective: who sends which blocks to whom, and what must wait for what.
 
-A collective of n ranks is a sequence of rounds; a round is a sequence of exchanges; the transfers of one exchange run
-concurrently, the next exchange waits for them. The formulas take one rank (an int) or all ranks at once (a numpy array),
-so that the same text drives channels and vectorised rounds. Knows nothing of sockets, clocks or event loops.
+A collective of n ranks is a sequence of rounds; a round is a sequence of exchanges; the transfers
+of one exchange run concurrently, the next exchange waits for them. The formulas take one rank (an
+int) or all ranks at once (a numpy array), so that the same text drives channels and vectorised
+rounds. Knows nothing of sockets, clocks or event loops.
 """
 
 from dataclasses import dataclass
@@ -37,7 +38,8 @@ class Line(Enum):
 class Transfer:
     """One block, or its header, sent by every rank and received by every rank.
 
-    A rank sends block `(rank + sends) mod n` on line `to` and receives block `(rank + receives) mod n` from line `source`.
+    A rank sends block `(rank + sends) mod n` on line `to` and receives block `(rank + receives) mod
+    n` from line `source`.
     """
 
     to: Line
@@ -69,13 +71,23 @@ class Traffic(NamedTuple):
 class Schedule(Protocol):
     """An AllGather of one block per rank."""
 
-    name: str
-    text: str
-    """One line for `emucoll allgathers`."""
-    frames: Literal["sized", "bare"]
-    """Is each block announced by its size?"""
-    flow: Literal["lockstep", "cut-through"]
-    """Does a rank forward a block when it has all of it (lockstep), or each byte as it comes (cut-through)?"""
+    @property
+    def name(self) -> str:
+        """What the command line calls it."""
+
+    @property
+    def text(self) -> str:
+        """One line for `emucoll allgathers`."""
+
+    @property
+    def frames(self) -> Literal["sized", "bare"]:
+        """Is each block announced by its size?"""
+
+    @property
+    def flow(self) -> Literal["lockstep", "cut-through"]:
+        """Does a rank forward a block when it has all of it (lockstep), or each byte as it comes
+        (cut-through)?
+        """
 
     def rounds(self, n: int) -> int:
         """Rounds of a whole collective of `n` ranks."""

@@ -1,10 +1,12 @@
 """Records and the table against which every received byte is verified.
 
-A record derives from (seed, call, rank), so that any process can make any rank's. One table per process holds the expected
-record of every rank (or only of those that the first rounds can bring); every rank of that process compares what it
-receives with it, so that memory grows with n, not with n squared. Pure: no clock, no socket.
+A record derives from (seed, call, rank), so that any process can make any rank's. One table per
+process holds the expected record of every rank (or only of those that the first rounds can bring);
+every rank of that process compares what it receives with it, so that memory grows with n, not with
+n squared. Pure: no clock, no socket.
 
-The table lies in the order in which a ring delivers blocks, by descending rank, so that a run of blocks is one slice.
+The table lies in the order in which a ring delivers blocks, by descending rank, so that a run of
+blocks is one slice.
 """
 
 from collections.abc import Iterator
@@ -19,8 +21,12 @@ _CHUNK_BYTES = 8 * 1024 * 1024
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def derived_records(ranks: npt.NDArray[np.int64], seed: int, call: int, record_bytes: int) -> npt.NDArray[np.uint8]:
-    """The records of `ranks` as rows of `record_bytes` bytes: SplitMix64 of (seed, call, rank, word)."""
+def derived_records(
+    ranks: npt.NDArray[np.int64], seed: int, call: int, record_bytes: int
+) -> npt.NDArray[np.uint8]:
+    """The records of `ranks` as rows of `record_bytes` bytes: SplitMix64 of (seed, call, rank,
+    word).
+    """
     words = -(-record_bytes // 8)
     key = _mix(np.uint64(seed & (2**64 - 1)) + _GOLDEN * np.uint64(call + 1))
     stream = _mix(ranks.astype(np.uint64) + key)[:, None]
@@ -39,7 +45,7 @@ def _mix(x: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
 
 @dataclass(slots=True)
 class WrongBlocks:
-    """Blocks that differ from their record, over the ranks of one process; the first few by name."""
+    """Blocks that differ from their record, over all ranks of a process; some by name."""
 
     count: int = 0
     named: list[tuple[int, int, str]] = field(default_factory=list)
@@ -58,7 +64,9 @@ class RecordTable:
     """The expected record of every rank, by descending rank."""
 
     def __init__(self, n: int, record_bytes: int, rows: bytes, first: int | None = None) -> None:
-        """`rows`: the records of ranks `first`, `first` - 1, ... (mod n); `first` is n - 1 unless given."""
+        """`rows`: the records of ranks `first`, `first` - 1, ... (mod n); `first` is n - 1 unless
+        given.
+        """
         self.n = n
         self.record_bytes = record_bytes
         self._first = n - 1 if first is None else first
@@ -66,8 +74,12 @@ class RecordTable:
         self._count = len(rows) // record_bytes if record_bytes else n
 
     @classmethod
-    def derived(cls, n: int, record_bytes: int, seed: int, call: int, ranks: range, rounds: int) -> "RecordTable":
-        """What `ranks` can meet in `rounds` rounds of a ring: their own records and those of the `rounds` before them."""
+    def derived(
+        cls, n: int, record_bytes: int, seed: int, call: int, ranks: range, rounds: int
+    ) -> "RecordTable":
+        """What `ranks` can meet in `rounds` rounds of a ring: their own records and those of the
+        `rounds` before them.
+        """
         count = min(n, len(ranks) + rounds)
         first = (ranks.stop - 1) % n if count < n else n - 1
         step = max(1, _CHUNK_BYTES // max(1, record_bytes))

@@ -4,4 +4,6 @@ from emucoll.formation.base import Formation
 from emucoll.formation.nccl import NcclRoot
 from emucoll.formation.tcpstore import TcpStoreRing
 
-FORMATIONS: dict[str, Formation] = {formation.name: formation for formation in (TcpStoreRing(), NcclRoot())}
+FORMATIONS: dict[str, Formation] = {
+    formation.name: formation for formation in (TcpStoreRing(), NcclRoot())
+}

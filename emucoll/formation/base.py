@@ -1,7 +1,8 @@
-"""What a formation is, and what every formation does alike: connect with retries, and accept only whom it knows.
+"""What a formation is, and what every formation does alike: connect with retries, and accept only
+whom it knows.
 
-A formation is how ranks find each other and form the ring. It is a coroutine that one rank runs, written against the
-seam alone. It must not know which network it runs on.
+A formation is how ranks find each other and form the ring. It is a coroutine that one rank runs,
+written against the seam alone. It must not know which network it runs on.
 """
 
 import asyncio
@@ -30,7 +31,8 @@ class Formation(Protocol):
     listeners: int
     """Ports that it binds on its own address."""
     windowable: bool
-    """May ranks be admitted a window at a time? Not where nobody is answered before everybody came."""
+    """May ranks be admitted a window at a time? Not where nobody is answered before everybody came.
+    """
 
     async def form(self, rank: Rank, job: Job) -> Ring:
         """Bring one rank into the ring."""
@@ -40,12 +42,16 @@ _RETRIED = (errno.EINTR, errno.EAGAIN, errno.ETIMEDOUT, errno.EHOSTUNREACH, errn
 
 
 def nccl_backoff() -> Iterator[float]:
-    """Seconds to wait before each further try: k x 100 ms before the k-th of 34, 59.5 s in all (NCCL 2.24)."""
+    """Seconds to wait before each further try: k x 100 ms before the k-th of 34, 59.5 s in all
+    (NCCL 2.24).
+    """
     return (0.1 * k for k in range(1, 35))
 
 
 async def connect(rank: Rank, address: Address, job: Job, backoff: Iterator[float]) -> Channel:
-    """Connect, retrying what NCCL retries (2.24: refused, unreachable, timed out, interrupted) after each `backoff`."""
+    """Connect, retrying what NCCL retries (2.24: refused, unreachable, timed out, interrupted)
+    after each `backoff`.
+    """
     while True:
         try:
             return await rank.network.connect(address, job.deadline_s)
@@ -67,8 +73,8 @@ async def connect_bootstrap(rank: Rank, address: Address, job: Job) -> Channel:
 async def accept_bootstrap(rank: Rank, listener: Listener, job: Job) -> Channel:
     """Accept the next peer that belongs here.
 
-    NCCL drops a peer with a wrong hello or an early close and goes on accepting; a peer that stays silent would stop it
-    for good, here it is dropped after `job.handshake_s`.
+    NCCL drops a peer with a wrong hello or an early close and goes on accepting; a peer that stays
+    silent would stop it for good, here it is dropped after `job.handshake_s`.
     """
     while True:
         channel = await listener.accept()

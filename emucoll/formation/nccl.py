@@ -1,20 +1,31 @@
 """NCCL's ring formation through a root, as 2.23 and later do it: eager root, stagger by rate.
 
-Source: NCCL 2.23-2.31 bootstrap (`docs/architecture.md`). Each rank tells the root where its ring listener is, and learns
-from the root where that of rank + 1 is. The root is one thread that serves one connection at a time.
+Source: NCCL 2.23-2.31 bootstrap (`docs/architecture.md`). Each rank tells the root where its ring
+listener is, and learns from the root where that of rank + 1 is. The root is one thread that serves
+one connection at a time.
 """
 
 from emucoll.formation.base import accept_bootstrap, connect_bootstrap
 from emucoll.net.base import Address, Listener
 from emucoll.rank import Job, Rank, Ring, stagger_s
-from emucoll.wire.nccl import CONNECT_INFO_BYTES, LENGTH_BYTES, CheckIn, frame, unpack_connect_info, unpack_length
+from emucoll.wire.nccl import (
+    CONNECT_INFO_BYTES,
+    LENGTH_BYTES,
+    CheckIn,
+    frame,
+    unpack_connect_info,
+    unpack_length,
+)
 
 
 class NcclRoot:
     """One root, which owns every rank."""
 
     name = "nccl-root"
-    text = "NCCL 2.23 and later: check in with one root, which forwards each rank's address to its predecessor eagerly"
+    text = (
+        "NCCL 2.23 and later: check in with one root, which eagerly forwards each rank's address "
+        "to its predecessor"
+    )
     server = "root"
     unformed_descriptors = 3  # ring and root-reply listener, the connection to or from the root
     formed_descriptors = 3  # ring listener, the two ring sockets

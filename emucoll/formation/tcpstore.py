@@ -1,7 +1,9 @@
-"""Ring formation through a TCPStore, without a root: Meta's NCCLX (`NCCL_FASTINIT_MODE=ring_hybrid`).
+"""Ring formation through a TCPStore, without a root: Meta's NCCLX
+(`NCCL_FASTINIT_MODE=ring_hybrid`).
 
-Each rank stores its ring listener's address under a key of its own and reads one key, that of rank + 1: every key has one
-reader, so none is hot. Five requests and three replies a rank, on one connection; no barrier and no counter.
+Each rank stores its ring listener's address under a key of its own and reads one key, that of rank
++ 1: every key has one reader, so none is hot. Five requests and three replies a rank, on one
+connection; no barrier and no counter.
 
 Also the client side of PyTorch's TCPStore protocol, as far as this needs it.
 """
@@ -26,7 +28,9 @@ from emucoll.wire.tcpstore import (
 
 
 def ncclx_backoff(jitter: random.Random) -> Iterator[float]:
-    """NCCLX's pauses between tries to reach the store: 500 ms x 1.5, at most 3 s, +-10 %, without end."""
+    """NCCLX's pauses between tries to reach the store: 500 ms x 1.5, at most 3 s, +-10 %, without
+    end.
+    """
     pause_s = 0.5
     while True:
         yield pause_s * jitter.uniform(0.9, 1.1)
@@ -43,7 +47,9 @@ class StoreClient:
 
     @classmethod
     async def open(cls, rank: Rank, job: Job) -> "StoreClient":
-        """Connect, VALIDATE, PING and wait for the echo; all of it is tried again when the network fails."""
+        """Connect, VALIDATE, PING and wait for the echo; all of it is tried again when the network
+        fails.
+        """
         assert job.store is not None, "this formation needs a store"
         nonce = rank.rank & 0xFFFFFFFF
         greeting = validate() + ping(nonce)
@@ -53,7 +59,9 @@ class StoreClient:
             try:
                 await channel.send(greeting, messages=2)
                 echo = await channel.recv(4)
-            except RemoteProtocolError:  # accepted by the kernel, then reset by a store that could not keep up
+            except (
+                RemoteProtocolError
+            ):  # accepted by the kernel, then reset by a store that could not keep up
                 channel.close()
                 rank.trace.retries += 1
                 await rank.clock.sleep(next(backoff))
@@ -69,7 +77,7 @@ class StoreClient:
         await self._channel.send(set_request(key, value))
 
     async def get(self, key: bytes, limit: int) -> bytes:
-        """WAIT for the key, then GET it: two round trips. A value above `limit` bytes is an error."""
+        """WAIT for the key, then GET it: two round trips. Above `limit` bytes is an error."""
         self._trace.requests += 2
         await self._channel.send(wait_request((key,)))
         answer = await self._channel.recv(1)
@@ -78,7 +86,9 @@ class StoreClient:
         await self._channel.send(get_request(key))
         length = value_length(await self._channel.recv(8))
         if not 0 <= length <= limit:
-            raise RemoteProtocolError(f"the store answered GET {key!r} with {length} bytes; at most {limit} were expected")
+            raise RemoteProtocolError(
+                f"the store answered GET {key!r} with {length} bytes; at most {limit} were expected"
+            )
         return await self._channel.recv(length)
 
     def close(self) -> None:
@@ -90,7 +100,10 @@ class TcpStoreRing:
     """A key per rank in a TCPStore."""
 
     name = "tcpstore"
-    text = "Meta's NCCLX: each rank publishes its address in a TCPStore and reads that of rank + 1; no root"
+    text = (
+        "Meta's NCCLX: each rank publishes its address in a TCPStore and reads that of rank + 1; "
+        "no root"
+    )
     server = "store"
     unformed_descriptors = 4  # store connection, ring listener, the two ring sockets
     formed_descriptors = 3
@@ -108,7 +121,9 @@ class TcpStoreRing:
         with rank.span("bootstrap.set_key", peer="store"):
             await store.set(address_key(job.comm, r), pack_address(listener.address))
         with rank.span("bootstrap.get_key", peer=following):
-            successor = unpack_address(await store.get(address_key(job.comm, following), ADDRESS_BYTES))
+            successor = unpack_address(
+                await store.get(address_key(job.comm, following), ADDRESS_BYTES)
+            )
         with rank.span("bootstrap.connect", peer=following):
             next_channel = await connect_bootstrap(rank, successor, job)
         with rank.span("bootstrap.accept", peer=(r - 1) % n):

@@ -1,11 +1,13 @@
-"""The seam: what a formation, a collective, a root or a store knows of the network, and nothing else.
+"""The seam: what a formation, a collective, a root or a store knows of the network, and nothing
+else.
 
-Two worlds implement it, real TCP (`emucoll.net.tcp`) and virtual time. Algorithms import this module alone, so the same
-text runs in both. It holds the interfaces and the one wait primitive under every Channel; it must not know of sockets,
-processes or trace files.
+Two worlds implement it, real TCP (`emucoll.net.tcp`) and virtual time. Algorithms import this
+module alone, so the same text runs in both. It holds the interfaces and the one wait primitive
+under every Channel; it must not know of sockets, processes or trace files.
 
-A Channel wait works in two ways. In an asyncio Task it costs a Future, as usual. Inside `drive` the coroutine is stepped
-directly by the reader callback, with no Task and no Future per block; there, only Channel waits are allowed.
+A Channel wait works in two ways. In an asyncio Task it costs a Future, as usual. Inside `drive` the
+coroutine is stepped directly by the reader callback, with no Task and no Future per block; there,
+only Channel waits are allowed.
 """
 
 import asyncio
@@ -15,23 +17,39 @@ from typing import Any, Protocol, TypeVar
 from emucoll.errors import DriveError
 from emucoll.wire.address import Address, Buffer
 
-__all__ = ["LISTEN_BACKLOG", "Address", "Buffer", "Channel", "Clock", "Listener", "Network", "Pollable", "drive"]
+__all__ = [
+    "LISTEN_BACKLOG",
+    "Address",
+    "Buffer",
+    "Channel",
+    "Clock",
+    "Listener",
+    "Network",
+    "Pollable",
+    "drive",
+]
 
 
 T = TypeVar("T")
 
 LISTEN_BACKLOG = 16_384
-"""Connections a listener may hold unaccepted (NCCL and PyTorch ask for as many); the kernel clamps it to somaxconn."""
+"""Connections a listener may hold unaccepted (NCCL and PyTorch ask for as many); the kernel clamps
+it to somaxconn.
+"""
 
 
 class Channel(Protocol):
     """One established connection: a byte stream in both directions."""
 
+    bound: int
+    """`send` suspends its caller while more bytes than this are queued."""
+
     def send(self, data: Buffer, messages: int = 1) -> Awaitable[None]:
         """Queue all of `data` at once, as `messages` messages of its protocol.
 
-        The awaitable is back-pressure only: it suspends while more than the channel's bound is queued, and need not be
-        awaited by a sender that reads before it sends again. Raises ConnectionClosed when the peer has gone.
+        The awaitable is back-pressure only: it suspends while more than the channel's bound is
+        queued, and need not be awaited by a sender that reads before it sends again. Raises
+        ConnectionClosed when the peer has gone.
         """
 
     def flush(self) -> Awaitable[None]:
@@ -41,7 +59,7 @@ class Channel(Protocol):
         """Exactly `n` bytes; ConnectionClosed when the peer closes before."""
 
     def recv_some(self, limit: int) -> Awaitable[Buffer]:
-        """Between 1 and `limit` bytes, valid until the next await; empty at the end of the stream."""
+        """1 to `limit` bytes, valid until the next await; empty at the end of the stream."""
 
     def close(self) -> None:
         """Give the connection back. Idempotent."""
@@ -82,7 +100,9 @@ class Clock(Protocol):
 
 
 class Pollable:
-    """What the wait primitive needs of a channel: a place for whoever waits to read, and for whoever waits to write."""
+    """What the wait primitive needs of a channel: a place for whoever waits to read, and for
+    whoever waits to write.
+    """
 
     __slots__ = ("order", "reader", "writer")
 
@@ -95,7 +115,8 @@ class Pollable:
 
 _CHANNEL_WAIT = object()
 _step: Callable[[None], object] | None = None
-"""The step function of the drive whose coroutine is running now; None while an ordinary Task runs."""
+"""The step function of the drive whose coroutine is running now; None while an ordinary Task runs.
+"""
 
 
 def wait_readable(channel: Pollable) -> Generator[object, None, None]:
@@ -148,7 +169,10 @@ class _Drive:
     __slots__ = ("coroutine", "future", "resume", "send", "step")
 
     def __init__(
-        self, coroutine: Coroutine[Any, Any, Any], future: "asyncio.Future[Any]", resume: Callable[[], object] | None
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        future: "asyncio.Future[Any]",
+        resume: Callable[[], object] | None,
     ) -> None:
         self.coroutine = coroutine
         self.send = coroutine.send
@@ -183,8 +207,9 @@ class _Drive:
     def _refuse(self, waits_for: object) -> None:
         what = "a bare yield (asyncio.sleep(0))" if waits_for is None else type(waits_for).__name__
         error = DriveError(
-            f"{self.coroutine.__qualname__} awaited {what} inside drive(); only a Channel's send, flush, recv and "
-            "recv_some may be awaited there: await everything else outside, in the rank's own Task"
+            f"{getattr(self.coroutine, '__qualname__', 'a coroutine')} awaited {what} inside "
+            "drive(); only a Channel's send, flush, recv and recv_some may be awaited there: "
+            "await everything else outside, in the rank's own Task"
         )
         self.coroutine.close()
         if not self.future.done():
@@ -192,10 +217,12 @@ class _Drive:
 
 
 async def drive(coroutine: Coroutine[Any, Any, T], resume: Callable[[], object] | None = None) -> T:
-    """Run a coroutine that awaits Channels only, stepped straight from their callbacks: one Future in all.
+    """Run a coroutine that awaits Channels only, stepped straight from their callbacks: one Future
+    in all.
 
-    `resume` is called before every step, for whoever meters CPU. Raises what the coroutine raises, and DriveError when
-    it awaits anything but a Channel. When the Task that awaits it is cancelled, the coroutine is closed.
+    `resume` is called before every step, for whoever meters CPU. Raises what the coroutine raises,
+    and DriveError when it awaits anything but a Channel. When the Task that awaits it is cancelled,
+    the coroutine is closed.
     """
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     _Drive(coroutine, future, resume).step(None)

@@ -1,11 +1,12 @@
 """The seam over real TCP, IPv4 and IPv6.
 
-One epoll instance per process holds every socket, edge-triggered, registered once and only when somebody first has to
-wait; the event loop (uvloop or asyncio) sees that one descriptor. An event is dispatched with a dictionary look-up, so a
-block costs neither a loop handle nor an epoll_ctl.
+One epoll instance per process holds every socket, edge-triggered, registered once and only when
+somebody first has to wait; the event loop (uvloop or asyncio) sees that one descriptor. An event is
+dispatched with a dictionary look-up, so a block costs neither a loop handle nor an epoll_ctl.
 
-A process binds its outgoing connections to its own source address without a port (IP_BIND_ADDRESS_NO_PORT), so that the
-kernel picks the port at connect, by destination: one address then carries far more connections than it has ports.
+A process binds its outgoing connections to its own source address without a port
+(IP_BIND_ADDRESS_NO_PORT), so that the kernel picks the port at connect, by destination: one address
+then carries far more connections than it has ports.
 
 Must not know what the bytes mean.
 """
@@ -17,18 +18,30 @@ import select
 import socket
 import time
 import types
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from heapq import heappop, heappush
 
 from emucoll.errors import ConnectFailed, ConnectionClosed, DeadlineExceeded, ListenFailed
-from emucoll.net.base import LISTEN_BACKLOG, Address, Buffer, Pollable, wait_readable, wait_writable
+from emucoll.net.base import (
+    LISTEN_BACKLOG,
+    Address,
+    Buffer,
+    Channel,
+    Pollable,
+    wait_readable,
+    wait_writable,
+)
 
 READ_AHEAD_BYTES = 4096
-"""A read asks for at least this much: a short answer tells that the socket is drained, which saves one EAGAIN a wait."""
+"""A read asks for at least this much: a short answer tells that the socket is drained, which saves
+one EAGAIN a wait.
+"""
 SEND_BOUND_BYTES = 256 * 1024
 """`send` suspends its caller while more than this is queued in user space."""
 SCRATCH_BYTES = 256 * 1024
-"""The most that `recv_some` returns. Reads of 64 KiB let kernel TCP memory pile up; see docs/architecture.md."""
+"""The most that `recv_some` returns. Reads of 64 KiB let kernel TCP memory pile up; see
+docs/architecture.md.
+"""
 EVENTS_PER_POLL = 1024
 ORDERED_BATCH = 512
 """Events that `dispatch_in_order` serves before the event loop gets its turn."""
@@ -43,7 +56,16 @@ _RESET = (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN)
 class Counters:
     """What this process asked of the kernel and sent, since the network was made."""
 
-    __slots__ = ("accepts", "bytes_received", "bytes_sent", "connects", "messages", "other", "reads", "writes")
+    __slots__ = (
+        "accepts",
+        "bytes_received",
+        "bytes_sent",
+        "connects",
+        "messages",
+        "other",
+        "reads",
+        "writes",
+    )
 
     def __init__(self) -> None:
         """All zero."""
@@ -81,7 +103,18 @@ _READY = _Ready()
 class TcpChannel(Pollable):
     """One TCP connection (see `emucoll.net.base.Channel`). TCP_NODELAY is on."""
 
-    __slots__ = ("_ahead", "_broken", "_fd", "_gone", "_network", "_queue", "_readable", "_registered", "_sock", "bound")
+    __slots__ = (
+        "_ahead",
+        "_broken",
+        "_fd",
+        "_gone",
+        "_network",
+        "_queue",
+        "_readable",
+        "_registered",
+        "_sock",
+        "bound",
+    )
 
     def __init__(self, network: "TcpNetwork", sock: socket.socket) -> None:
         """Take over a connected, non-blocking socket."""
@@ -140,7 +173,9 @@ class TcpChannel(Pollable):
             self._registered = True
 
     def _write_queue(self) -> None:
-        """Write as much of the queue as the socket takes; what a lost peer left is dropped and told to the waiter."""
+        """Write as much of the queue as the socket takes; what a lost peer left is dropped and told
+        to the waiter.
+        """
         queue = self._queue
         while queue:
             self._network.counters.writes += 1
@@ -175,7 +210,9 @@ class TcpChannel(Pollable):
                 raise self._closed(error) from None
             if len(more) < want:
                 if not more:
-                    raise ConnectionClosed(f"the peer closed the connection {n - len(data)} bytes short of {n}")
+                    raise ConnectionClosed(
+                        f"the peer closed the connection {n - len(data)} bytes short of {n}"
+                    )
                 if not self._gone:
                     self._not_readable()
             if not data:
@@ -201,7 +238,9 @@ class TcpChannel(Pollable):
                     yield from wait_readable(self)
                 got = self._read_into(view[have:])
                 if got == 0:
-                    raise ConnectionClosed(f"the peer closed the connection {n - have} bytes short of {n}")
+                    raise ConnectionClosed(
+                        f"the peer closed the connection {n - have} bytes short of {n}"
+                    )
                 have += max(got, 0)
         return bytes(buffer) + head[n:]
 
@@ -319,12 +358,16 @@ class TcpListener(Pollable):
                 if self._fd < 0:
                     raise ConnectionClosed("the listener was closed") from None
                 if error.errno in (errno.EMFILE, errno.ENFILE):
-                    raise ListenFailed(f"no descriptor left to accept with ({error.strerror})") from None
+                    raise ListenFailed(
+                        f"no descriptor left to accept with ({error.strerror})"
+                    ) from None
                 raise ListenFailed(f"accept failed: {error.strerror}") from None
             return self._network.adopt(sock)
 
     def ready(self, _event: int) -> None:
-        """A peer is there to accept; when nobody waits for one, stop hearing of it until somebody does."""
+        """A peer is there to accept; when nobody waits for one, stop hearing of it until somebody
+        does.
+        """
         if self.reader is not None:
             self.reader(None)
         elif self._registered:
@@ -387,19 +430,24 @@ class TcpNetwork:
         self.counters.other += 1
         channels = self.channels
         for fd, event in self.epoll.poll(0, EVENTS_PER_POLL):
-            channel = channels.get(fd)  # closed by an earlier event of this very batch: nobody is left to tell
+            channel = channels.get(
+                fd
+            )  # closed by an earlier event of this very batch: nobody is left to tell
             if channel is not None:
                 channel.ready(event)
         if self._after_dispatch is not None:
             self._after_dispatch()
 
-    def dispatch_in_order(self) -> None:
-        """From now on, of all channels with something to do, the one of lowest `order` always goes first.
+    def dispatch_in_order(self, channels: Iterable[tuple[Channel, float]]) -> None:
+        """From now on, of all channels with something to do, the one of lowest order goes first.
 
-        For a pipelined ring: what travels through the ranks of one process then moves as one piece. Served first come,
-        first served, it breaks into as many pieces as there are ranks, each with a read and a write of its own, and
-        pieces that move at one speed never meet again.
+        For a pipelined ring: what travels through the ranks of one process then moves as one piece.
+        Served first come, first served, it breaks into as many pieces as there are ranks, each with
+        a read and a write of its own, and pieces that move at one speed never meet again.
         """
+        for channel, order in channels:
+            assert isinstance(channel, TcpChannel)
+            channel.order = order
         self._loop.add_reader(self.epoll.fileno(), self._dispatch_in_order)
 
     def _dispatch_in_order(self) -> None:
@@ -436,7 +484,11 @@ class TcpNetwork:
             name = sock.getsockname()
         except OSError as error:
             sock.close()
-            why = "all ephemeral ports of this address are taken" if error.errno == errno.EADDRINUSE else error.strerror
+            why = (
+                "all ephemeral ports of this address are taken"
+                if error.errno == errno.EADDRINUSE
+                else error.strerror
+            )
             raise ListenFailed(f"no listener on {self.source}: {why}") from None
         return TcpListener(self, sock, Address(*name))
 
@@ -460,7 +512,9 @@ class TcpNetwork:
         try:
             sock = self._socket()
         except OSError as error:
-            raise ConnectFailed(f"no socket to connect to {address}: {error.strerror}", error.errno or 0) from None
+            raise ConnectFailed(
+                f"no socket to connect to {address}: {error.strerror}", error.errno or 0
+            ) from None
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._family == socket.AF_INET:
@@ -469,7 +523,8 @@ class TcpNetwork:
             target = address if self._family == socket.AF_INET6 else address[:2]
             code = sock.connect_ex(target)
             if code == errno.EINPROGRESS:
-                # On loopback the answer is there already, but was set aside while connect held the socket: ask again.
+                # On loopback the answer is there already, but was set aside while connect held the
+                # socket: ask again.
                 code = sock.connect_ex(target)
             if code == errno.EALREADY:
                 code = await self._finish_connect(sock, address, deadline_s)
@@ -477,13 +532,17 @@ class TcpNetwork:
                 raise ConnectFailed(f"cannot connect to {address}: {os.strerror(code)}", code)
         except OSError as error:
             sock.close()
-            raise ConnectFailed(f"cannot connect to {address}: {error.strerror}", error.errno or 0) from None
+            raise ConnectFailed(
+                f"cannot connect to {address}: {error.strerror}", error.errno or 0
+            ) from None
         except BaseException:
             sock.close()
             raise
         return TcpChannel(self, sock)
 
-    async def _finish_connect(self, sock: socket.socket, address: Address, deadline_s: float) -> int:
+    async def _finish_connect(
+        self, sock: socket.socket, address: Address, deadline_s: float
+    ) -> int:
         fd = sock.fileno()
         connecting = _Connecting()
         self.channels[fd] = connecting

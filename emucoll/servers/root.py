@@ -1,8 +1,9 @@
-"""The NCCL root as a coroutine against the seam: one connection at a time, replies sent eagerly (2.23 and later).
+"""The NCCL root as a coroutine against the seam: one connection at a time, replies sent eagerly
+(2.23 and later).
 
-It reads each check-in to its end before it accepts the next peer, as the real root's one thread does. A real root waits
-for ever on a peer that stays silent; here that peer is dropped after `handshake_s`. It must not know which network it
-runs on.
+It reads each check-in to its end before it accepts the next peer, as the real root's one thread
+does. A real root waits for ever on a peer that stays silent; here that peer is dropped after
+`handshake_s`. It must not know which network it runs on.
 """
 
 import asyncio
@@ -55,7 +56,9 @@ class RootServer:
         """Why peers were turned away, one text each."""
 
     async def serve(self, listener: Listener, deadline_s: float) -> None:
-        """Take every check-in and answer it. Raises RemoteProtocolError when a rank's check-in contradicts the job."""
+        """Take every check-in and answer it. Raises RemoteProtocolError when a rank's check-in
+        contradicts the job.
+        """
         while not self._state.complete:
             channel = await listener.accept()
             self.connections += 1

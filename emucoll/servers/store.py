@@ -1,7 +1,9 @@
-"""The TCPStore server as a coroutine against the seam: PyTorch's protocol, one task per client, one state.
+"""The TCPStore server as a coroutine against the seam: PyTorch's protocol, one task per client, one
+state.
 
-A client costs one directly stepped coroutine, no Task: it only ever waits for its own channel. What wakes a waiting client
-is written to that client's channel by whoever changed the key. It must not know which network it runs on.
+A client costs one directly stepped coroutine, no Task: it only ever waits for its own channel. What
+wakes a waiting client is written to that client's channel by whoever changed the key. It must not
+know which network it runs on.
 """
 
 import asyncio
@@ -18,7 +20,12 @@ _READ_BYTES = 64 * 1024
 class StoreServer:
     """One store, whatever the number of its clients."""
 
-    def __init__(self, clock: Clock, handshake_s: float = 10.0, on_connect: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        handshake_s: float = 10.0,
+        on_connect: Callable[[int], None] | None = None,
+    ) -> None:
         """`on_connect` hears how many clients have said something valid so far, after each."""
         self.state = StoreState(wake=self._wake)
         self.connections = 0
@@ -41,7 +48,8 @@ class StoreServer:
             while True:
                 try:
                     channel = await listener.accept()
-                except ListenFailed:  # out of descriptors: the kernel keeps the newcomers waiting until a client leaves
+                except ListenFailed:
+                    # Out of descriptors: the kernel keeps newcomers waiting until a client leaves.
                     self.full += 1
                     await self._clock.sleep(0.001)
                     continue

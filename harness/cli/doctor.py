@@ -17,7 +17,9 @@ from harness.spec import Spec
 
 @click.command("doctor")
 @spec_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout (schema emucoll.doctor/1).")
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON document on stdout (schema emucoll.doctor/1)."
+)
 def doctor(as_json: bool, **options: Any) -> None:
     """Check this machine's limits for a run, without running it. Takes the flags of `run`."""
     spec: Spec | None = None

@@ -19,14 +19,18 @@ class _Named(Protocol):
 
 
 @click.command("formations")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout (schema emucoll.names/1).")
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON document on stdout (schema emucoll.names/1)."
+)
 def formations(as_json: bool) -> None:
     """List the ways in which a ring can form."""
     _list(FORMATIONS.values(), as_json)
 
 
 @click.command("allgathers")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout (schema emucoll.names/1).")
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON document on stdout (schema emucoll.names/1)."
+)
 def allgathers(as_json: bool) -> None:
     """List the AllGathers."""
     _list(ALLGATHERS.values(), as_json)

@@ -1,4 +1,6 @@
-"""`emucoll run`: bring up n ranks over real TCP, form the ring, run the AllGather, verify every byte."""
+"""`emucoll run`: bring up n ranks over real TCP, form the ring, run the AllGather, verify every
+byte.
+"""
 
 from typing import Any
 
@@ -15,12 +17,15 @@ from harness.spec import Spec
 
 @click.command("run")
 @spec_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout (schema emucoll.run/1).")
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON document on stdout (schema emucoll.run/1)."
+)
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 def run(as_json: bool, quiet: bool, **options: Any) -> None:
     """Run ranks for real on this machine.
 
-    Exit codes: 0 ok, 1 wrong data or a rank raised, 2 usage or refused, 3 the harness failed, 130 interrupted.
+    Exit codes: 0 ok, 1 wrong data or a rank raised, 2 usage or refused, 3 the harness failed, 130
+    interrupted.
     """
     spec: Spec | None = None
     progress = Progress(enabled=not quiet)

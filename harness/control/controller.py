@@ -1,13 +1,13 @@
-"""The controller: starts a run's processes, moves them through the run's life, and hands back what they reported.
+"""The controller: starts a run's processes, moves them through the run's life, and hands back what
+they reported.
 
-Messages, exits, signals and timers become events of the state machine in `lifecycle`; its instructions are carried out
-here. Whatever happens, no process, port or file of the run is left when `run` returns.
+Messages, exits, signals and timers become events of the state machine in `lifecycle`; its
+instructions are carried out here. Whatever happens, no process, port or file of the run is left
+when `run` returns.
 """
 
 import asyncio
-import contextlib
 import hmac
-import os
 import random
 import secrets
 import signal
@@ -24,7 +24,7 @@ from emucoll.errors import HarnessError
 from emucoll.formation import FORMATIONS
 from emucoll.wire.address import ADDRESS_BYTES
 from harness.control import messages as m
-from harness.control.launch import Process, SourceAddresses, describe_exit
+from harness.control.launch import Process, SourceAddresses
 from harness.control.lifecycle import (
     DUMP_S,
     GRACE_S,
@@ -99,7 +99,7 @@ class Controller:
         on_pids: Callable[[dict[str, int]], None],
         bind: str = "tcp://127.0.0.1:*",
     ) -> None:
-        """`on_progress` is called after every progress message, `on_pids` once all processes run."""
+        """`on_progress` hears of every progress message, `on_pids` when all processes run."""
         self.spec = spec
         self.placement = placement
         self.outcome = Outcome()
@@ -146,7 +146,9 @@ class Controller:
             with tempfile.TemporaryDirectory(prefix="emucoll-") as directory:
                 try:
                     self._socket.bind(self._bind)
-                    endpoint = self._socket.last_endpoint.decode()
+                    endpoint = (
+                        bytes(self._socket.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
+                    )
                     self._spawn(self._listen())
                     deadline = loop.call_later(self.spec.deadline_s, self._take, DeadlineReached())
                     await self._launch(endpoint, Path(directory))
@@ -187,7 +189,9 @@ class Controller:
         processes = list(self._processes.values())
         by_themselves = await asyncio.gather(*(process.stopped() for process in processes))
         self.outcome.killed += [
-            process.name for process, itself in zip(processes, by_themselves, strict=True) if not itself
+            process.name
+            for process, itself in zip(processes, by_themselves, strict=True)
+            if not itself
         ]
 
     def _spawn(self, coroutine: "asyncio._CoroutineLike[None]") -> None:
@@ -232,7 +236,10 @@ class Controller:
             self.outcome.strangers += 1
             return
         if hello.protocol != m.PROTOCOL:
-            what = f"{hello.process} on {hello.host} speaks protocol {hello.protocol}, not {m.PROTOCOL}"
+            what = (
+                f"{hello.process} on {hello.host} speaks protocol {hello.protocol}, "
+                f"not {m.PROTOCOL}: install the same emucoll everywhere"
+            )
             self._take(Trouble(Weight.BROKEN, HarnessError(what)))
             return
         self._peers[hello.process] = peer
@@ -335,7 +342,9 @@ class Controller:
         spec = self.spec
         self._tell(self._server, self._server_setup())
         killed = {fault.worker for fault in spec.inject if isinstance(fault, WorkerKill)}
-        for index, (name, share) in enumerate(zip(self._workers, self.placement.shares, strict=True)):
+        for index, (name, share) in enumerate(
+            zip(self._workers, self.placement.shares, strict=True)
+        ):
             setup = m.Setup(
                 spec=spec,
                 first=share.start,
@@ -353,7 +362,9 @@ class Controller:
         spec = self.spec
         real = self._server == "root" and spec.root.startswith("libnccl")
         _, _, library = spec.root.partition(":")
-        kills = any(isinstance(fault, ServerKill) and fault.server == self._server for fault in spec.inject)
+        kills = any(
+            isinstance(fault, ServerKill) and fault.server == self._server for fault in spec.inject
+        )
         return m.ServerSetup(
             kind="libnccl" if real else self._server,
             nranks=spec.nranks,
@@ -366,8 +377,13 @@ class Controller:
         )
 
     def _external_kill_at(self) -> int | None:
-        """At how many check-ins to kill a server that is not ours, and so cannot end itself at the right moment."""
-        kills = any(isinstance(fault, ServerKill) and fault.server == self._server for fault in self.spec.inject)
+        """At how many check-ins to kill a server that is not ours, and so cannot end itself at the
+        right moment.
+        """
+        kills = any(
+            isinstance(fault, ServerKill) and fault.server == self._server
+            for fault in self.spec.inject
+        )
         foreign = self._server == "root" and self.spec.root.startswith("libnccl")
         return (self.spec.nranks + 1) // 2 if kills and foreign else None
 
@@ -383,7 +399,9 @@ class Controller:
         )
 
     def _records(self) -> bytes | None:
-        """The addresses that the workers published, for an AllGather of addresses; else records derive from the seed."""
+        """The addresses that the workers published, for an AllGather of addresses; else records
+        derive from the seed.
+        """
         if self.spec.record_bytes != ADDRESS_BYTES:
             return None
         return b"".join(self._addresses[name] for name in self._workers)

@@ -1,7 +1,7 @@
 """Injected faults on the ranks' side: who never starts, raises, is slow, or flips a byte.
 
-A byte is flipped on its way out, in the channel, at a position that the schedule gives: neither the ranks nor the driver
-know of it.
+A byte is flipped on its way out, in the channel, at a position that the schedule gives: neither the
+ranks nor the driver know of it.
 """
 
 import os
@@ -44,7 +44,14 @@ class RankFaults:
 
     def slow(self, rank: int) -> float:
         """How many times as long this rank's own work takes."""
-        return next((fault.factor or 1.0 for fault in self._faults if fault.rank == rank and fault.what == "slow"), 1.0)
+        return next(
+            (
+                fault.factor or 1.0
+                for fault in self._faults
+                if fault.rank == rank and fault.what == "slow"
+            ),
+            1.0,
+        )
 
     def corrupting(self, rank: int, channel: Channel) -> Channel:
         """The channel on which this rank sends, with its flipped byte if it has one."""
@@ -57,7 +64,9 @@ class RankFaults:
 
 
 def flip_position(spec: Spec, schedule: Schedule, where: str) -> int:
-    """Which byte of what a rank sends in the AllGather to flip. Raises UsageError where there is none."""
+    """Which byte of what a rank sends in the AllGather to flip. Raises UsageError where there is
+    none.
+    """
     sized = schedule.frames == "sized"
     rounds = schedule.rounds(spec.nranks)
     rounds = rounds if spec.steps is None else min(spec.steps, rounds)
@@ -65,7 +74,9 @@ def flip_position(spec: Spec, schedule: Schedule, where: str) -> int:
         raise UsageError(f"--inject corrupt={where}: {spec.nranks} rank sends no block")
     if where == "header":
         if not sized:
-            raise UsageError(f"--inject corrupt=header: {schedule.name} sends its blocks bare, without a header")
+            raise UsageError(
+                f"--inject corrupt=header: {schedule.name} sends its blocks bare, without a header"
+            )
         return 0
     if spec.record_bytes == 0:
         raise UsageError(f"--inject corrupt={where}: records of 0 bytes have no byte to flip")
@@ -81,6 +92,7 @@ class _Passing:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
+        self.bound = channel.bound
 
     def send(self, data: Buffer, messages: int = 1) -> Awaitable[None]:
         return self._channel.send(data, messages)

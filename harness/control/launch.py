@@ -1,9 +1,9 @@
 """How the processes of a run are started on this machine, and ended.
 
-A worker or server is a command that takes the controller's address, so that Slurm or a shell on another host can start
-it too. Each gets a process group of its own, so that Ctrl-C reaches the controller alone, and the run's token in its
-environment, where `ps` does not show it. They stay in one session: where the kernel schedules by session (autogroup),
-niceness counts only within one.
+A worker or server is a command that takes the controller's address, so that Slurm or a shell on
+another host can start it too. Each gets a process group of its own, so that Ctrl-C reaches the
+controller alone, and the run's token in its environment, where `ps` does not show it. They stay in
+one session: where the kernel schedules by session (autogroup), niceness counts only within one.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class Process:
         module = _MODULES["worker" if name.startswith("worker") else "server"]
         log = directory / f"{name.replace(' ', '-')}.log"
         # One thread a process is enough; without these numpy's BLAS would allocate for every core.
-        threads = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+        threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         try:
             with log.open("wb") as stderr:
                 handle = await asyncio.create_subprocess_exec(
@@ -96,7 +96,8 @@ def describe_exit(code: int) -> str:
 
 
 class SourceAddresses:
-    """Unused 127/8 addresses for one run, so that neither another run's ports nor its TIME_WAIT are in the way.
+    """Unused 127/8 addresses for one run, so that neither another run's ports nor its TIME_WAIT are
+    in the way.
 
     Each is reserved by an abstract Unix socket of its name, which ends with this process.
     """
@@ -111,7 +112,8 @@ class SourceAddresses:
         if ip == "6":
             return "::1"
         while True:
-            address = f"127.{self._draw.randrange(1, 255)}.{self._draw.randrange(256)}.{self._draw.randrange(1, 255)}"
+            draw = self._draw.randrange
+            address = f"127.{draw(1, 255)}.{draw(256)}.{draw(1, 255)}"
             if self._reserve(address):
                 return address
 

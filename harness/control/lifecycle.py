@@ -1,13 +1,15 @@
 """The life of one run as a pure state machine: events in, instructions out.
 
-It knows the processes of the run by name and what each has said; it knows no socket, no clock and no process handle. The
-controller turns messages, exits, signals and timers into events and carries the instructions out.
+It knows the processes of the run by name and what each has said; it knows no socket, no clock and
+no process handle. The controller turns messages, exits, signals and timers into events and carries
+the instructions out.
 
     LAUNCHING -> PREPARING -> FORMING -> RECORDS -> GATHERING -> CLOSING -> DONE
-         \\___________\\__________\\__________\\__________\\______-> DIAGNOSING -> DONE
+    and from each of them, when something fails: -> DIAGNOSING -> DONE
 
-A first failure does not end the run at once: for a short grace the machine collects what else fails, and then blames the
-likeliest cause. A killed worker makes its neighbours fail too, often sooner than its own end is noticed.
+A first failure does not end the run at once: for a short grace the machine collects what else
+fails, and then blames the likeliest cause. A killed worker makes its neighbours fail too, often
+sooner than its own end is noticed.
 """
 
 from dataclasses import dataclass, field
@@ -73,7 +75,9 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something failed; `weight` says how likely it is the cause and not a consequence: the heaviest is blamed."""
+    """Something failed; `weight` says how likely it is the cause and not a consequence: the
+    heaviest is blamed.
+    """
 
     weight: "Weight"
     detail: object
@@ -95,7 +99,15 @@ class Interrupted:
 
 
 Event: TypeAlias = (
-    Joined | IsReady | AllFormed | AllGathered | Reported | Trouble | TimeUp | DeadlineReached | Interrupted
+    Joined
+    | IsReady
+    | AllFormed
+    | AllGathered
+    | Reported
+    | Trouble
+    | TimeUp
+    | DeadlineReached
+    | Interrupted
 )
 
 
@@ -164,7 +176,11 @@ class Lifecycle:
         expected, who, then, do = _TRANSITIONS[self.stage]
         if not isinstance(event, expected):
             return []
-        everyone = {"all": self.workers | self.servers, "workers": self.workers, "servers": self.servers}[who]
+        everyone = {
+            "all": self.workers | self.servers,
+            "workers": self.workers,
+            "servers": self.servers,
+        }[who]
         if not self._all_said(event.process, everyone):
             return []
         self.stage = then

@@ -1,7 +1,7 @@
 """A worker's or server's end of the control plane: one ZeroMQ DEALER to the controller.
 
-It leaves when the controller is gone: a process that lost its controller has nobody to work for. Knows nothing of what
-the messages mean.
+It leaves when the controller is gone: a process that lost its controller has nobody to work for.
+Knows nothing of what the messages mean.
 """
 
 import asyncio
@@ -42,7 +42,16 @@ class Link:
         self._registered = False
         token = os.environ.pop(TOKEN_VARIABLE, "")
         host = socket.gethostname()
-        self.send(Hello(protocol=PROTOCOL, token=token, process=process, pid=os.getpid(), host=host, loop=loop_name))
+        self.send(
+            Hello(
+                protocol=PROTOCOL,
+                token=token,
+                process=process,
+                pid=os.getpid(),
+                host=host,
+                loop=loop_name,
+            )
+        )
 
     def send(self, message: AnyMessage) -> None:
         """Queue a message; never waits."""
@@ -54,7 +63,9 @@ class Link:
             async with asyncio.timeout(None if self._registered else REGISTRATION_S):
                 data = await self._socket.recv()
         except TimeoutError:
-            raise HarnessError(f"the controller did not answer within {REGISTRATION_S:g} s") from None
+            raise HarnessError(
+                f"the controller did not answer within {REGISTRATION_S:g} s"
+            ) from None
         self._registered = True
         try:
             return decode(data)

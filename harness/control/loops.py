@@ -1,4 +1,6 @@
-"""How a worker or server process runs its event loop: uvloop where it is installed, else asyncio; limits raised."""
+"""How a worker or server process runs its event loop: uvloop where it is installed, else asyncio;
+limits raised.
+"""
 
 import asyncio
 import gc
@@ -17,15 +19,18 @@ except ImportError:
 
 
 WORKER_NICENESS = 10
-"""Workers yield to the root or store, which in a cluster has a core to itself. As one of 17 equals on two cores a root was
-served too rarely: its accept queue overflowed, and check-ins were lost in half-open connections."""
+"""Workers yield to the root or store, which in a cluster has a core to itself. As one of 17 equals
+on two cores a root was served too rarely: its accept queue overflowed, and check-ins were lost in
+half-open connections.
+"""
 
 
 def run_loop(main: Callable[[str], Coroutine[Any, Any, None]], niceness: int = 0) -> None:
     """Run `main(loop name)` to its end. Ctrl-C is the controller's business: it tells us.
 
-    The cyclic garbage collector is off: with thousands of ranks alive it walks millions of objects again and again (42 %
-    of a store's CPU at 24,576 ranks) and finds nothing, since ranks and clients are freed by reference count.
+    The cyclic garbage collector is off: with thousands of ranks alive it walks millions of objects
+    again and again (42 % of a store's CPU at 24,576 ranks) and finds nothing, since ranks and
+    clients are freed by reference count.
     """
     gc.disable()
     os.nice(niceness)

@@ -1,7 +1,9 @@
-"""What the controller, its workers and its servers say to each other: typed, versioned, msgpack; never pickle.
+"""What the controller, its workers and its servers say to each other: typed, versioned, msgpack;
+never pickle.
 
-A process introduces itself with `Hello`, which carries the run's token; whoever has not done so is a stranger and is
-ignored. Bulk data (addresses, per-rank times) travels as packed bytes. Knows nothing of sockets.
+A process introduces itself with `Hello`, which carries the run's token; whoever has not done so is
+a stranger and is ignored. Bulk data (addresses, per-rank times) travels as packed bytes. Knows
+nothing of sockets.
 """
 
 from typing import TypeAlias
@@ -17,14 +19,10 @@ NO_PEER, PEER_ROOT, PEER_STORE, PEER_ALL = -1, -2, -3, -4
 """Whom a rank waits for when it is not a rank: nobody, the root, the store, every rank."""
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all messages."""
-
-
 # -- from any process
 
 
-class Hello(Message, tag="hello"):
+class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     """The first message of every process."""
 
     protocol: int
@@ -36,15 +34,17 @@ class Hello(Message, tag="hello"):
     loop: str
 
 
-class Broken(Message, tag="broken"):
+class Broken(msgspec.Struct, frozen=True, kw_only=True, tag="broken"):
     """A process cannot go on. `kind`: "usage" (the user's doing) or "harness"."""
 
     kind: str
     what: str
 
 
-class RankFailed(Message, tag="rank-failed"):
-    """A rank ended with an exception. `kind`: "raised", "closed" (a peer or server went away) or "network"."""
+class RankFailed(msgspec.Struct, frozen=True, kw_only=True, tag="rank-failed"):
+    """A rank ended with an exception. `kind`: "raised", "closed" (a peer or server went away) or
+    "network".
+    """
 
     rank: int
     phase: str
@@ -56,8 +56,10 @@ class RankFailed(Message, tag="rank-failed"):
 # -- to and from servers
 
 
-class ServerSetup(Message, tag="server-setup"):
-    """What a root or store has to be. `kill_at`: end yourself with SIGKILL at that many check-ins (fault injection)."""
+class ServerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="server-setup"):
+    """What a root or store has to be. `kill_at`: end yourself with SIGKILL at that many check-ins
+    (fault injection).
+    """
 
     kind: str
     nranks: int
@@ -69,16 +71,18 @@ class ServerSetup(Message, tag="server-setup"):
     kill_at: int | None
 
 
-class ServerReady(Message, tag="server-ready"):
-    """Where the server listens: a store's 28-byte address, or a root's 128-byte unique id and its check-in's size."""
+class ServerReady(msgspec.Struct, frozen=True, kw_only=True, tag="server-ready"):
+    """Where the server listens: a store's 28-byte address, or a root's 128-byte unique id and its
+    check-in's size.
+    """
 
     address: bytes
     check_in_bytes: int | None = None
     version: str | None = None
 
 
-class ServerReport(Message, tag="server-report"):
-    """What a server did between its being ready and the end. None: not counted (a foreign program)."""
+class ServerReport(msgspec.Struct, frozen=True, kw_only=True, tag="server-report"):
+    """What a server did since it was ready. None: not counted (a foreign program)."""
 
     messages: int | None
     bytes: int | None
@@ -95,8 +99,10 @@ class ServerReport(Message, tag="server-report"):
 # -- to and from workers
 
 
-class Setup(Message, tag="setup"):
-    """What a worker has to run: ranks `first` ... `first + count - 1` of `spec`, on its own address."""
+class Setup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
+    """What a worker has to run: ranks `first` ... `first + count - 1` of `spec`, on its own
+    address.
+    """
 
     spec: Spec
     first: int
@@ -110,11 +116,11 @@ class Setup(Message, tag="setup"):
     kill_at_first_block: bool
 
 
-class Prepared(Message, tag="prepared"):
+class Prepared(msgspec.Struct, frozen=True, kw_only=True, tag="prepared"):
     """The worker waits for the start, or for the AllGather once it has its records."""
 
 
-class Start(Message, tag="start"):
+class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     """All ranks start. `store` is its 28-byte address, `unique_id` the root's 128 bytes."""
 
     store: bytes | None
@@ -122,7 +128,7 @@ class Start(Message, tag="start"):
     check_in_bytes: int | None
 
 
-class Progress(Message, tag="progress"):
+class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
     """How many of the worker's ranks are in which phase, and how far they are."""
 
     phases: dict[str, int]
@@ -133,24 +139,26 @@ class Progress(Message, tag="progress"):
     """Of the AllGather's blocks, received so far."""
 
 
-class Formed(Message, tag="formed"):
-    """All ranks of the worker have formed; their ring listeners' addresses, 28 bytes each, for verification only."""
+class Formed(msgspec.Struct, frozen=True, kw_only=True, tag="formed"):
+    """All ranks of the worker have formed; their ring listeners' addresses, 28 bytes each, for
+    verification only.
+    """
 
     addresses: bytes
     seconds: float
 
 
-class Records(Message, tag="records"):
+class Records(msgspec.Struct, frozen=True, kw_only=True, tag="records"):
     """The records of all ranks in rank order, or None where they derive from the seed."""
 
     records: bytes | None
 
 
-class Begin(Message, tag="begin"):
+class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
     """All ranks begin the AllGather."""
 
 
-class Finished(Message, tag="finished"):
+class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     """All ranks of the worker are done: what they did, and how long each took over each phase."""
 
     total_s: float
@@ -183,12 +191,14 @@ class Finished(Message, tag="finished"):
     dropped: list[str]
 
 
-class Dump(Message, tag="dump"):
+class Dump(msgspec.Struct, frozen=True, kw_only=True, tag="dump"):
     """Tell whom each rank waits for."""
 
 
-class WaitingRanks(Message, tag="waiting"):
-    """Each rank's phase (an index into `names`, u16) and peer (i64: a rank or one of the constants above)."""
+class WaitingRanks(msgspec.Struct, frozen=True, kw_only=True, tag="waiting"):
+    """Each rank's phase (an index into `names`, u16) and peer (i64: a rank or one of the constants
+    above).
+    """
 
     first: int
     """The worker's first rank."""
@@ -197,7 +207,7 @@ class WaitingRanks(Message, tag="waiting"):
     peers: bytes
 
 
-class Stop(Message, tag="stop"):
+class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
     """Close everything and exit; servers report first."""
 
 
@@ -231,5 +241,5 @@ def encode(message: AnyMessage) -> bytes:
 
 
 def decode(data: bytes) -> AnyMessage:
-    """The message in a frame. Raises msgspec.MsgspecError for anything else (a stranger's bytes)."""
+    """The message in a frame. Raises msgspec.MsgspecError for anything else."""
     return _decoder.decode(data)

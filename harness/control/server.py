@@ -1,7 +1,8 @@
 """The process of one root or store: `python -m harness.control.server CONTROLLER ROLE`.
 
-It brings up what the controller asks for (the built-in root or store on the seam, or the root thread of a real libnccl),
-says where it listens, and reports what it did when it is stopped. Never imports the command line or the reports.
+It brings up what the controller asks for (the built-in root or store on the seam, or the root
+thread of a real libnccl), says where it listens, and reports what it did when it is stopped. Never
+imports the command line or the reports.
 """
 
 import asyncio
@@ -37,7 +38,11 @@ class Server:
 
     def start(self) -> ServerReady:
         """Listen; where."""
-        ready = {"store": self._start_store, "root": self._start_root, "libnccl": self._start_libnccl}[self._setup.kind]()
+        ready = {
+            "store": self._start_store,
+            "root": self._start_root,
+            "libnccl": self._start_libnccl,
+        }[self._setup.kind]()
         self._cpu_s = _cpu_s()
         return ready
 
@@ -54,7 +59,13 @@ class Server:
         self._network = TcpNetwork(setup.source)
         layout = CHECK_IN_2_29
         self._root = RootServer(
-            self._network, TcpClock(), RootState(setup.nranks), setup.magic, layout, setup.handshake_s, self._seen
+            self._network,
+            TcpClock(),
+            RootState(setup.nranks),
+            setup.magic,
+            layout,
+            setup.handshake_s,
+            self._seen,
         )
         listener = self._network.listen()
         self._task = asyncio.create_task(self._guard(self._root.serve(listener, setup.deadline_s)))
@@ -68,7 +79,9 @@ class Server:
         version = root.version()
         layout = layout_for(version)
         return ServerReady(
-            address=root.unique_id().pack(), check_in_bytes=layout.size, version=f"NCCL {version_text(version)}"
+            address=root.unique_id().pack(),
+            check_in_bytes=layout.size,
+            version=f"NCCL {version_text(version)}",
         )
 
     async def _guard(self, serving: "asyncio.Future[None] | object") -> None:
@@ -96,7 +109,9 @@ class Server:
             cpu_s=_cpu_s() - self._cpu_s,
             peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             dropped=[] if served is None else served.dropped[:100],
-            stuck_keys=[f"{key.decode(errors='replace')} ({waiting} waiting)" for key, waiting in stuck[:10]],
+            stuck_keys=[
+                f"{key.decode(errors='replace')} ({waiting} waiting)" for key, waiting in stuck[:10]
+            ],
         )
 
     def close(self) -> None:
@@ -121,7 +136,9 @@ async def serve(controller: str, process: str, loop_name: str) -> None:
     try:
         link.send(server.start())
     except EmucollError as error:
-        link.send(Broken(kind="usage" if isinstance(error, UsageError) else "harness", what=str(error)))
+        link.send(
+            Broken(kind="usage" if isinstance(error, UsageError) else "harness", what=str(error))
+        )
     while not isinstance(await link.receive(), Stop):
         pass
     link.send(server.report())

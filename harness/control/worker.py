@@ -1,7 +1,8 @@
 """The process of one worker: `python -m harness.control.worker CONTROLLER NAME`.
 
-It runs its share of the ranks as asyncio tasks: admits them, waits until every rank of the run has formed, runs the
-AllGather, verifies every byte, and reports. Never imports the command line or the reports.
+It runs its share of the ranks as asyncio tasks: admits them, waits until every rank of the run has
+formed, runs the AllGather, verifies every byte, and reports. Never imports the command line or the
+reports.
 """
 
 import asyncio
@@ -77,7 +78,16 @@ class Worker:
         self._admission = self._trace.phase(ADMISSION)
         jitter = random.Random(self._spec.seed * 1_000_003 + setup.first)
         self._ranks = [
-            Rank(r, slot, self._network, self._clock, self._trace, jitter, self._faults.slow(r), self._admission)
+            Rank(
+                r,
+                slot,
+                self._network,
+                self._clock,
+                self._trace,
+                jitter,
+                self._faults.slow(r),
+                self._admission,
+            )
             for slot, r in enumerate(range(setup.first, setup.first + setup.count))
         ]
         self._rings: list[Ring | None] = [None] * setup.count
@@ -107,7 +117,11 @@ class Worker:
             case Begin():
                 self._began = self._clock.now()
                 counters = self._network.counters
-                self._reads, self._writes, self._sent_before = counters.reads, counters.writes, counters.bytes_sent
+                self._reads, self._writes, self._sent_before = (
+                    counters.reads,
+                    counters.writes,
+                    counters.bytes_sent,
+                )
                 self._begin.set_result(None)
             case Dump():
                 self._link.send(self._waiting())
@@ -135,8 +149,8 @@ class Worker:
         self._admit_first(min(self._setup.window or self._setup.count, self._setup.count))
 
     def _admit_first(self, count: int) -> None:
-        """Admit the first `count` ranks, a few a turn of the loop: whoever has started is served in between, as it would
-        be if every rank had a process of its own.
+        """Admit the first `count` ranks, a few a turn of the loop: whoever has started is served in
+        between, as it would be if every rank had a process of its own.
         """
         for _ in range(min(count, ADMITTED_A_TURN)):
             self._admit()
@@ -144,7 +158,9 @@ class Worker:
             asyncio.get_running_loop().call_soon(self._admit_first, count - ADMITTED_A_TURN)
 
     def _admit(self) -> None:
-        """Let the next rank start. One that is injected never to start holds its place, as a dead host would."""
+        """Let the next rank start. One that is injected never to start holds its place, as a dead
+        host would.
+        """
         if self._admitted == self._setup.count or self._failed:
             return
         rank = self._ranks[self._admitted]
@@ -157,7 +173,9 @@ class Worker:
         rank.phase = self._trace.phase(IDLE)
         context = copy_context()
         context.run(enter_rank, rank)
-        task = asyncio.get_running_loop().create_task(Metered(self._run_rank(rank), rank), context=context)
+        task = asyncio.get_running_loop().create_task(
+            Metered(self._run_rank(rank), rank), context=context
+        )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -177,7 +195,9 @@ class Worker:
             self._link.send(self._finished())
 
     async def _bootstrap(self, rank: Rank) -> None:
-        """Formation and first AllGather, as NCCL's own timers count it, with the harness's barrier between."""
+        """Formation and first AllGather, as NCCL's own timers count it, with the harness's barrier
+        between.
+        """
         assert self._job is not None
         if self._faults.raises(rank.rank):
             raise InjectedFault(f"injected: rank {rank.rank} raises")
@@ -194,11 +214,11 @@ class Worker:
 
     async def _gather(self, rank: Rank, ring: Ring) -> None:
         assert self._collective is not None
+        for channel in (ring.next, ring.prev):
+            channel.bound = max(channel.bound, self._spec.record_bytes)
         lines = {Line.NEXT: self._faults.corrupting(rank.rank, ring.next), Line.PREV: ring.prev}
         if self._setup.kill_at_first_block:
             lines[Line.PREV] = self._faults.killing(ring.prev)
-        for channel in (ring.next, ring.prev):
-            channel.bound = max(channel.bound, self._spec.record_bytes)
         coroutine: Coroutine[Any, Any, None] = run(rank.rank, lines, self._collective)
         if rank.slow > 1:
             coroutine = Metered(coroutine, rank)
@@ -225,14 +245,14 @@ class Worker:
         self._link.send(Prepared())
 
     def _let_pieces_pass_whole(self) -> None:
-        """Serve ranks in ring order, and let in what comes from the worker before only when nothing is inside."""
-        for ring, rank in zip(self._rings, self._ranks, strict=True):
-            if ring is not None:
-                ring.next.order = ring.prev.order = rank.slot
-        entry = self._rings[0]
-        if entry is not None:
-            entry.prev.order = math.inf
-        self._network.dispatch_in_order()
+        """Serve ranks in ring order, and let in what comes from the worker before only when nothing
+        is inside.
+        """
+        rings = [ring for ring in self._rings if ring is not None]
+        inside = [
+            (line, slot) for slot, ring in enumerate(rings) for line in (ring.next, ring.prev)
+        ]
+        self._network.dispatch_in_order([*inside, (rings[0].prev, math.inf)])
 
     # -- what it tells the controller
 
@@ -249,14 +269,27 @@ class Worker:
     def _progress(self) -> Progress:
         names = self._trace.names
         phases = Counter(rank.phase for rank in self._ranks)
-        before = ("bootstrap", "bootstrap.create", "bootstrap.create_store", "bootstrap.delay", IDLE, ADMISSION)
-        waiting = sum(count for phase, count in phases.items() if names[phase] in (*before, NEVER_STARTED))
+        before = (
+            "bootstrap",
+            "bootstrap.create",
+            "bootstrap.create_store",
+            "bootstrap.delay",
+            IDLE,
+            ADMISSION,
+        )
+        waiting = sum(
+            count for phase, count in phases.items() if names[phase] in (*before, NEVER_STARTED)
+        )
         share = 0.0
         if self._began:
             collective = self._collective
             assert collective is not None
             todo = self._setup.count * collective.rounds * max(1, self._spec.record_bytes)
-            share = min(1.0, (self._network.counters.bytes_sent - self._sent_before) / todo) if todo else 1.0
+            share = (
+                min(1.0, (self._network.counters.bytes_sent - self._sent_before) / todo)
+                if todo
+                else 1.0
+            )
         return Progress(
             phases={names[phase]: count for phase, count in phases.items()},
             checked_in=self._setup.count - waiting,
@@ -269,16 +302,27 @@ class Worker:
         if self._failed:
             return
         self._failed = True
-        kind = "closed" if isinstance(error, ConnectionClosed) else "network" if isinstance(error, NetworkError) else "raised"
+        kind = (
+            "closed"
+            if isinstance(error, ConnectionClosed)
+            else "network"
+            if isinstance(error, NetworkError)
+            else "raised"
+        )
         what = str(error) if isinstance(error, EmucollError) else _where(error)
         phase = self._trace.names[rank.phase]
-        self._link.send(RankFailed(rank=rank.rank, phase=phase, peer=_peer(rank), kind=kind, what=what))
+        self._link.send(
+            RankFailed(rank=rank.rank, phase=phase, peer=_peer(rank), kind=kind, what=what)
+        )
 
     def _waiting(self) -> WaitingRanks:
         phases = array("H", (rank.phase for rank in self._ranks))
         peers = array("q", (_peer(rank) for rank in self._ranks))
         return WaitingRanks(
-            first=self._setup.first, names=self._trace.names, phases=phases.tobytes(), peers=peers.tobytes()
+            first=self._setup.first,
+            names=self._trace.names,
+            phases=phases.tobytes(),
+            peers=peers.tobytes(),
         )
 
     def _finished(self) -> Finished:
@@ -288,13 +332,17 @@ class Worker:
         trace.to_loop()
         process_cpu_s = _cpu_s() - self._cpu_before
         cpu = dict(zip(trace.names, trace.cpu, strict=True))
-        cpu["loop"] = process_cpu_s - sum(seconds for name, seconds in cpu.items() if name != "loop")
+        cpu["loop"] = process_cpu_s - sum(
+            seconds for name, seconds in cpu.items() if name != "loop"
+        )
         skip = (IDLE, "loop", NEVER_STARTED)
         return Finished(
             total_s=now - self._started,
             allgather_s=now - self._began,
             phases={
-                name: wall.tobytes() for name, wall in zip(trace.names, trace.wall, strict=True) if name not in skip
+                name: wall.tobytes()
+                for name, wall in zip(trace.names, trace.wall, strict=True)
+                if name not in skip
             },
             totals=self._totals.tobytes(),
             cpu_s=cpu,
@@ -326,7 +374,9 @@ class Worker:
         self._network.close()
 
 
-def _metered_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **kwargs: Any) -> asyncio.Task[Any]:
+def _metered_task(
+    loop: asyncio.AbstractEventLoop, coroutine: Any, **kwargs: Any
+) -> asyncio.Task[Any]:
     """Tasks that a rank starts (gather, TaskGroup, wait_for) are metered as that rank's."""
     rank = current_rank()
     if rank is not None and not isinstance(coroutine, Metered):

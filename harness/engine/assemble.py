@@ -1,4 +1,4 @@
-"""From what the processes reported to a result: sums, statistics, names. Measures nothing itself."""
+"""From what the processes reported to a result: sums and statistics. Measures nothing."""
 
 import resource
 from dataclasses import dataclass
@@ -27,7 +27,9 @@ from harness.results.schema import (
 from harness.spec import Spec
 
 SATURATED = 0.85
-"""Share of the cores' time, or of one core for a built-in server, above which the harness's own CPU was the limit."""
+"""Share of the cores' time, or of one core for a built-in server, above which the harness's own CPU
+was the limit.
+"""
 OUTSIDE = "run"
 """`within` of the phase that lies outside a rank's own total."""
 Times = dict[str, npt.NDArray[np.float64]]
@@ -44,7 +46,9 @@ class Measured:
 
 
 def per_rank(outcome: Outcome, placement: Placement) -> Times:
-    """Per phase the wall time of every rank, and "total"; ranks in order. Empty when a worker did not finish."""
+    """Per phase the wall time of every rank, and "total"; ranks in order. Empty when a worker did
+    not finish.
+    """
     workers = [outcome.finished.get(f"worker {index}") for index in range(len(placement.shares))]
     finished = [worker for worker in workers if worker is not None]
     if len(finished) < len(workers):
@@ -64,13 +68,17 @@ def per_rank(outcome: Outcome, placement: Placement) -> Times:
     return times
 
 
-def result(spec: Spec, placement: Placement, outcome: Outcome, measured: Measured) -> tuple[RunResult, Times]:
+def result(
+    spec: Spec, placement: Placement, outcome: Outcome, measured: Measured
+) -> tuple[RunResult, Times]:
     """The result of a run that came to its end, and every rank's times."""
     finished = list(outcome.finished.values())
     times = per_rank(outcome, placement)
     total_s = max(worker.total_s for worker in finished)
     wrong = sum(worker.wrong for worker in finished)
-    cpu_s = sum(worker.process_cpu_s for worker in finished) + sum(each.cpu_s for each in outcome.servers.values())
+    cpu_s = sum(worker.process_cpu_s for worker in finished) + sum(
+        each.cpu_s for each in outcome.servers.values()
+    )
     saturated = _saturated(spec, outcome, measured, cpu_s, total_s)
     run = RunResult(
         kind="measured",
@@ -119,7 +127,9 @@ def _allgather(spec: Spec, finished: list[m.Finished]) -> AllGather:
     rounds = schedule.rounds(spec.nranks)
     reads = sum(worker.reads for worker in finished)
     algbw, busbw = bandwidth(spec.nranks, spec.record_bytes, transfers, seconds)
-    cut_through = "cut-through: it coalesces blocks and does not exercise a cost per step; not what NCCL does"
+    cut_through = (
+        "cut-through: it coalesces blocks and does not exercise a cost per step; not what NCCL does"
+    )
     return AllGather(
         name=spec.allgather,
         record_bytes=spec.record_bytes,
@@ -196,7 +206,9 @@ def _work(outcome: Outcome, measured: Measured, finished: list[m.Finished]) -> W
         peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     )
     servers = {name: _server_work(report) for name, report in outcome.servers.items()}
-    return WorkByRole(ranks=ranks, root=servers.get("root"), store=servers.get("store"), controller=controller)
+    return WorkByRole(
+        ranks=ranks, root=servers.get("root"), store=servers.get("store"), controller=controller
+    )
 
 
 def _server_work(report: m.ServerReport) -> Work:
@@ -223,8 +235,12 @@ def _memory(spec: Spec, outcome: Outcome, measured: Measured, finished: list[m.F
     )
 
 
-def _saturated(spec: Spec, outcome: Outcome, measured: Measured, cpu_s: float, total_s: float) -> bool:
-    """Were the cores busy nearly all the time, or was a server of ours, which is slower than the real one?"""
+def _saturated(
+    spec: Spec, outcome: Outcome, measured: Measured, cpu_s: float, total_s: float
+) -> bool:
+    """Were the cores busy nearly all the time, or was a server of ours, which is slower than the
+    real one?
+    """
     if not total_s:
         return False
     if cpu_s / total_s > SATURATED * measured.environment.cores:
@@ -248,17 +264,19 @@ def _warnings(spec: Spec, placement: Placement, outcome: Outcome) -> list[RunWar
     dropped = [reason for worker in outcome.finished.values() for reason in worker.dropped]
     dropped += [reason for server in outcome.servers.values() for reason in server.dropped]
     if dropped:
-        text = f"{len(dropped)} strangers were turned away by ranks or servers; the first: {dropped[0]}"
+        text = f"{len(dropped)} strangers were turned away by ranks or servers: {dropped[0]}"
         warnings.append(RunWarning(code="strangers-dropped", text=text))
     if outcome.strangers:
-        text = f"{outcome.strangers} messages without the run's token came to the controller and were ignored"
+        text = f"{outcome.strangers} messages from strangers came to the controller: ignored"
         warnings.append(RunWarning(code="controller-strangers", text=text))
     if outcome.killed:
         text = f"{', '.join(outcome.killed)} did not stop when told to, and had to be killed"
         warnings.append(RunWarning(code="killed", text=text))
     if spec.steps is not None and spec.steps < ALLGATHERS[spec.allgather].rounds(spec.nranks):
-        text = f"only the first {spec.steps} of {spec.nranks - 1} steps were run; nothing is extrapolated"
+        text = f"{spec.steps} of {spec.nranks - 1} steps were run; nothing is extrapolated"
         warnings.append(RunWarning(code="steps", text=text))
     for name, version in outcome.server_versions.items():
-        warnings.append(RunWarning(code="real-server", text=f"the {name} was {version}, the real library"))
+        warnings.append(
+            RunWarning(code="real-server", text=f"the {name} was {version}, the real library")
+        )
     return warnings

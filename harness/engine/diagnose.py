@@ -1,4 +1,5 @@
-"""From what went wrong to an error that says what happened, how that is known, why, and what to do next.
+"""From what went wrong to an error that says what happened, how that is known, why, and what to do
+next.
 
 Works on what processes reported; pure.
 """
@@ -43,7 +44,9 @@ def diagnose(spec: Spec, outcome: Outcome) -> tuple[RunError, int]:
     weight, detail = outcome.trouble.weight, outcome.trouble.detail
     if weight is Weight.INTERRUPTED:
         what = f"interrupted while {_doing(outcome)}"
-        return RunError(what=what, evidence=_progress(spec, outcome), next="run it again"), INTERRUPTED
+        return RunError(
+            what=what, evidence=_progress(spec, outcome), next="run it again"
+        ), INTERRUPTED
     if weight is Weight.DEADLINE:
         return _deadline(spec, outcome), HARNESS
     if isinstance(detail, Lost):
@@ -55,7 +58,9 @@ def diagnose(spec: Spec, outcome: Outcome) -> tuple[RunError, int]:
     error = RunError(
         what=str(detail),
         evidence=f"reported while {_doing(outcome)}",
-        next="correct the command" if usage else "see the cause; `emucoll doctor` shows this machine's limits",
+        next="correct the command"
+        if usage
+        else "see the cause; `emucoll doctor` shows this machine's limits",
     )
     return error, USAGE if usage else HARNESS
 
@@ -83,9 +88,16 @@ def _lost(outcome: Outcome, lost: Lost) -> RunError:
     killed = lost.exit_code == -9
     return RunError(
         what=f"{lost.process} was lost",
-        evidence=f"its process {outcome.pids.get(lost.process)} {describe_exit(lost.exit_code)} while {_doing(outcome)}{words}",
-        cause="somebody killed it, or the kernel did for want of memory" if killed else "it crashed",
-        next="look for `Killed process` in the kernel log; run it again" if killed else "report it with its last words",
+        evidence=(
+            f"its process {outcome.pids.get(lost.process)} {describe_exit(lost.exit_code)} "
+            f"while {_doing(outcome)}{words}"
+        ),
+        cause="somebody killed it, or the kernel did for want of memory"
+        if killed
+        else "it crashed",
+        next="look for `Killed process` in the kernel log; run it again"
+        if killed
+        else "report it with its last words",
         phase=outcome.stage.value,
         peer=None if kind == "worker" else kind,
         worker=int(index) if index else None,
@@ -136,7 +148,10 @@ def _deadline(spec: Spec, outcome: Outcome) -> RunError:
     stuck = [wait for wait in waits if wait.peer != m.NO_PEER]
     waiting_for_it = [wait.rank for wait in stuck if wait.peer == culprit.rank]
     return RunError(
-        what=f"the deadline of {spec.deadline_s:g} s passed while {_doing(outcome)}: rank {culprit.rank} holds it up",
+        what=(
+            f"the deadline of {spec.deadline_s:g} s passed while {_doing(outcome)}: "
+            f"rank {culprit.rank} holds it up"
+        ),
         evidence=_evidence(culprit, waiting_for_it, stuck) + _silence(silent),
         cause=_cause(culprit),
         next=f"look at rank {culprit.rank}; if it only needs more time, give it with --deadline",
@@ -161,15 +176,22 @@ def _waits(name: str, dump: m.WaitingRanks, outcome: Outcome) -> list[Wait]:
 def blame(waits: list[Wait]) -> Wait | None:
     """Who holds the run up: the end of the longest chain of ranks that wait for ranks.
 
-    A rank that others wait for and that itself waits for no rank is the best answer; where all wait in a circle, the rank
-    of the circle that most others wait for. None when nobody waits for a rank.
+    A rank that others wait for and that itself waits for no rank is the best answer; where all wait
+    in a circle, the rank of the circle that most others wait for. None when nobody waits for a
+    rank.
     """
     by_rank = {wait.rank: wait for wait in waits}
-    waited_for = Counter(wait.peer for wait in waits if wait.peer in by_rank and wait.peer != wait.rank)
+    waited_for = Counter(
+        wait.peer for wait in waits if wait.peer in by_rank and wait.peer != wait.rank
+    )
     if not waited_for:
         idle = [wait for wait in waits if wait.phase == "never-started"]
         return idle[0] if idle else None
-    ends = [by_rank[rank] for rank in waited_for if by_rank[rank].peer not in by_rank or by_rank[rank].peer == rank]
+    ends = [
+        by_rank[rank]
+        for rank in waited_for
+        if by_rank[rank].peer not in by_rank or by_rank[rank].peer == rank
+    ]
     candidates = [end for end in ends if not end.phase.endswith((".barrier", "loop"))] or ends
     if candidates:
         never = [end for end in candidates if end.phase == "never-started"]
@@ -182,10 +204,17 @@ def _evidence(culprit: Wait, waiting_for_it: list[int], stuck: list[Wait]) -> st
     itself = f"waits for {for_whom}" if for_whom is not None else "waits for nobody"
     some = ", ".join(str(rank) for rank in waiting_for_it[:8])
     more = f" and {len(waiting_for_it) - 8} more" if len(waiting_for_it) > 8 else ""
-    others = f"rank {some}{more} wait{'s' if len(waiting_for_it) == 1 else ''} for it" if some else "no rank waits for it"
+    others = (
+        f"rank {some}{more} wait{'s' if len(waiting_for_it) == 1 else ''} for it"
+        if some
+        else "no rank waits for it"
+    )
     kinds = Counter(wait.phase for wait in stuck)
     everywhere = ", ".join(f"{count} in {phase}" for phase, count in kinds.most_common(5))
-    return f"rank {culprit.rank} is in phase {culprit.phase} and {itself}; {others}; ranks that wait: {everywhere}"
+    return (
+        f"rank {culprit.rank} is in phase {culprit.phase} and {itself}; {others}; "
+        f"ranks that wait: {everywhere}"
+    )
 
 
 def _cause(culprit: Wait) -> str:

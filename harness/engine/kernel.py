@@ -1,4 +1,6 @@
-"""What the kernel's sockets take: buffers (/proc/net/sockstat) and the TCP slabs (/proc/slabinfo, root only)."""
+"""What the kernel's sockets take: buffers (/proc/net/sockstat) and the TCP slabs (/proc/slabinfo,
+root only).
+"""
 
 import os
 from dataclasses import dataclass, field

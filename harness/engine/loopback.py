@@ -1,4 +1,6 @@
-"""Spec -> result over real TCP on this machine: preflight, controller, assembly or diagnosis, storage."""
+"""Spec -> result over real TCP on this machine: preflight, controller, assembly or diagnosis,
+storage.
+"""
 
 import asyncio
 import resource
@@ -30,7 +32,9 @@ def demand(spec: Spec) -> Demand:
     """What a spec asks of the machine."""
     formation, schedule = FORMATIONS[spec.formation], ALLGATHERS[spec.allgather]
     store = formation.server == "store"
-    stagger = stagger_s(spec.nranks - 1, spec.nranks, spec.uid_stagger_threshold, spec.uid_stagger_rate)
+    stagger = stagger_s(
+        spec.nranks - 1, spec.nranks, spec.uid_stagger_threshold, spec.uid_stagger_rate
+    )
     return Demand(
         nranks=spec.nranks,
         record_bytes=spec.record_bytes,
@@ -67,7 +71,9 @@ def place(layout: Plan) -> Placement:
 
 
 def run(spec: Spec, progress: Progress) -> RunResult:
-    """Run it. Raises UsageError (PreflightRefused among them) for what cannot be run; all else is in the result."""
+    """Run it. Raises UsageError (PreflightRefused among them) for what cannot be run; all else is
+    in the result.
+    """
     _check(spec)
     layout = plan(spec)
     if not layout.fits:
@@ -76,7 +82,10 @@ def run(spec: Spec, progress: Progress) -> RunResult:
     if spec.out is not None:
         check_writable(spec.out)
     environment = read_environment("uvloop")
-    warnings = [RunWarning(code=limit.name, text=f"{limit.because}; {limit.remedy}") for limit in layout.warnings]
+    warnings = [
+        RunWarning(code=limit.name, text=f"{limit.because}; {limit.remedy}")
+        for limit in layout.warnings
+    ]
     placement = place(layout)
     kernel = KernelMemory()
     before = _cpu_s()
@@ -98,21 +107,30 @@ def run(spec: Spec, progress: Progress) -> RunResult:
 def _check(spec: Spec) -> None:
     RankFaults(spec, ALLGATHERS[spec.allgather])
     if spec.record_bytes >= 2**31:
-        raise UsageError(f"--record-bytes is {spec.record_bytes}: NCCL announces a size in 31 bits, {2**31 - 1} at most")
+        raise UsageError(
+            f"--record-bytes is {spec.record_bytes}: NCCL announces a size in 31 bits, "
+            f"{2**31 - 1} at most"
+        )
     server = FORMATIONS[spec.formation].server
     if spec.root != "builtin" and server != "root":
-        raise UsageError(f"--root {spec.root}: formation {spec.formation} has no root, but a {server}")
+        raise UsageError(
+            f"--root {spec.root}: formation {spec.formation} has no root, but a {server}"
+        )
     if spec.root != "builtin" and spec.ip == "6":
         raise UsageError("--root libnccl: the real root listens on 127.0.0.1; leave --ip 6 out")
     for fault in spec.inject:
         if isinstance(fault, ServerKill) and fault.server != server:
-            raise UsageError(f"--inject {fault.server}:kill: formation {spec.formation} has no {fault.server}")
+            raise UsageError(
+                f"--inject {fault.server}:kill: formation {spec.formation} has no {fault.server}"
+            )
 
 
 def _check_injections(spec: Spec, layout: Plan) -> None:
     for fault in spec.inject:
         if isinstance(fault, WorkerKill) and fault.worker >= layout.workers:
-            raise UsageError(f"--inject worker={fault.worker}:kill: there are workers 0 ... {layout.workers - 1}")
+            raise UsageError(
+                f"--inject worker={fault.worker}:kill: there are workers 0 ... {layout.workers - 1}"
+            )
 
 
 def _conclude(
@@ -138,7 +156,11 @@ def _conclude(
 
 
 def _with_loop(environment: Environment, outcome: Outcome) -> Environment:
-    return environment if outcome.loop is None else msgspec.structs.replace(environment, loop=outcome.loop)
+    return (
+        environment
+        if outcome.loop is None
+        else msgspec.structs.replace(environment, loop=outcome.loop)
+    )
 
 
 def _cpu_s() -> float:
@@ -164,7 +186,10 @@ class _Watch:
         self._progress.note(f"process ids: {text}")
         if self._spec.out is not None:
             workers = [pid for name, pid in pids.items() if name.startswith("worker")]
-            save_pids(Pids(root=pids.get("root"), store=pids.get("store"), workers=workers), self._spec.out)
+            save_pids(
+                Pids(root=pids.get("root"), store=pids.get("store"), workers=workers),
+                self._spec.out,
+            )
 
     def update(self, controller: Controller) -> None:
         """After a progress message."""
@@ -185,7 +210,11 @@ class _Watch:
         if not forming:
             done = sum(each.share for each in reports) / self._layout.workers
         self._progress.update(
-            counts, self._spec.nranks, stage.value, done, self._time_left_s(now - self._since, done, forming)
+            counts,
+            self._spec.nranks,
+            stage.value,
+            done,
+            self._time_left_s(now - self._since, done, forming),
         )
 
     def _time_left_s(self, elapsed_s: float, done: float, forming: bool) -> float | None:
@@ -195,5 +224,3 @@ class _Watch:
             return (estimates.formation_s if forming else 0.0) + estimates.allgather_s
         left_s = elapsed_s * (1.0 - done) / done
         return left_s + (estimates.allgather_s if forming else 0.0)
-
-

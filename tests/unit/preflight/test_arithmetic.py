@@ -21,7 +21,7 @@ from tests.unit.preflight.builders import (
 @pytest.mark.parametrize(
     ("demand", "workers", "window", "warnings"),
     [
-        (tcpstore(98_304), 16, 1246, ["backlog_store"]),
+        (tcpstore(98_304), 16, 934, ["backlog_store"]),
         (nccl_root(98_304), 16, None, ["backlog_root", "conntrack", "time_wait"]),
         (tcpstore(98_304, uses_store="external"), 20, None, []),
         (tcpstore(4096), 2, None, []),
@@ -29,9 +29,9 @@ from tests.unit.preflight.builders import (
         (tcpstore(15), 2, None, []),
         (tcpstore(1), 1, None, []),
         (tcpstore(64, record_bytes=1 << 20, cut_through=False), 2, None, []),
-        (tcpstore(98_304, cut_through=False, steps=256), 16, 1246, ["backlog_store"]),
+        (tcpstore(98_304, cut_through=False, steps=256), 16, 934, ["backlog_store"]),
         (tcpstore(98_304, workers=15), 15, 274, ["backlog_store"]),
-        (tcpstore(98_304, workers=20), 20, 996, ["backlog_store"]),
+        (tcpstore(98_304, workers=20), 20, 747, ["backlog_store"]),
         (tcpstore(4096, window=500), 2, 500, []),
         (tcpstore(3, workers=7), 3, None, []),
     ],
@@ -116,9 +116,10 @@ def test_workers_are_the_most_demanded(
 def test_a_store_with_few_descriptors_makes_a_window() -> None:
     plan = fit(tcpstore(3840), replace(TWO_CORES, nofile_hard=1024))
     # 3 x 3,840 ranks and 960 in formation at once, by 960 descriptors a worker, are 13 workers.
-    assert (plan.workers, plan.window) == (14, 68)
+    # Windows fill three quarters of the store.
+    assert (plan.workers, plan.window) == (14, 51)
     assert plan.fits
-    assert limit(plan, "store_descriptors").need == 14 * 68 + 64
+    assert limit(plan, "store_descriptors").need == 14 * 51 + 64
 
 
 def test_cores_do_not_demand_what_memory_cannot_give() -> None:
@@ -188,7 +189,7 @@ def test_lockstep_pays_for_messages_and_a_stagger_for_its_last_rank() -> None:
     plan = fit(nccl_root(98_304, cut_through=False, steps=256, stagger_s=14.0), TWO_CORES)
     assert plan.estimates.transfers == 98_304 * 256
     assert plan.estimates.allgather_s == pytest.approx(2 * 98_304 * 256 / 160e3, rel=0.01)
-    assert plan.estimates.formation_s == pytest.approx(14.0 + 98_304 * 0.5e-3 / 2)
+    assert plan.estimates.formation_s == pytest.approx(14.0 + 98_304 * Costs().cpu_per_formed_rank_s / 2)
     assert fit(tcpstore(1), TWO_CORES).estimates.transfers == 0
 
 
