@@ -5,7 +5,7 @@
 #   make test-scale    thousands of ranks (SCALE=ci: a bounded part)
 #   make test-interop  against the real NCCL and PyTorch
 #   make lint          ruff, mypy --strict, import-linter
-#   make bench         the C programs that say what the kernel itself costs
+#   make bench         what emucoll reaches of what the kernel allows, as ratios (about 5 minutes)
 #   make clean         removes .venv and everything that was built or measured here
 #
 # PYTHON names the interpreter, EMUCOLL_CACHE the one folder for wheels and big downloads.
@@ -13,6 +13,7 @@
 PYTHON ?= python3
 SCALE ?= $(EMUCOLL_SCALE)
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 export EMUCOLL_CACHE ?= $(HOME)/.cache/emucoll
 
 VENV := .venv
@@ -48,11 +49,8 @@ lint: $(VENV)/.installed-dev
 	$(VENV)/bin/mypy --strict
 	$(VENV)/bin/lint-imports --no-logo
 
-bench: $(BUILD)/ring_limit $(BUILD)/bare_connect
-	$(BUILD)/ring_limit 1000 500 28
-	$(BUILD)/ring_limit 1000 250 28 --headers
-	$(BUILD)/ring_limit 6000 6000 28 65536
-	$(BUILD)/bare_connect 6000
+bench: $(BUILD)/ring_limit $(BUILD)/bare_connect $(VENV)/.installed
+	$(VENV)/bin/python -m benchmarks.run $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist out .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

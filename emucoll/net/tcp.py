@@ -116,15 +116,19 @@ class TcpChannel(Pollable):
         "bound",
     )
 
-    def __init__(self, network: "TcpNetwork", sock: socket.socket) -> None:
-        """Take over a connected, non-blocking socket."""
+    def __init__(self, network: "TcpNetwork", sock: socket.socket, readable: bool) -> None:
+        """Take over a connected, non-blocking socket.
+
+        `readable`: may something be there to read already? If so the first read finds out, else it
+        waits at once.
+        """
         super().__init__()
         self._network = network
         self._sock = sock
         self._fd = sock.fileno()
         self._ahead = b""
         self._queue: bytearray | None = None
-        self._readable = True  # not known yet: the first read finds out
+        self._readable = readable
         self._gone = self._broken = False
         self._registered = False
         self.bound = SEND_BOUND_BYTES
@@ -198,6 +202,8 @@ class TcpChannel(Pollable):
         data = self._ahead
         while len(data) < n:
             if not self._readable:
+                if not self._registered:
+                    self._not_readable()
                 yield from wait_readable(self)
             want = n - len(data) + 1
             self._network.counters.reads += 1
@@ -235,6 +241,8 @@ class TcpChannel(Pollable):
         with memoryview(buffer) as view:
             while have < n:
                 if not self._readable:
+                    if not self._registered:
+                        self._not_readable()
                     yield from wait_readable(self)
                 got = self._read_into(view[have:])
                 if got == 0:
@@ -255,6 +263,8 @@ class TcpChannel(Pollable):
             view = view[:limit]
         while True:
             if not self._readable:
+                if not self._registered:
+                    self._not_readable()
                 yield from wait_readable(self)
             got = self._read_into(view)
             if got >= 0:
@@ -504,7 +514,7 @@ class TcpNetwork:
             self.peak_descriptors = sock.fileno()
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return TcpChannel(self, sock)
+        return TcpChannel(self, sock, readable=True)
 
     async def connect(self, address: Address, deadline_s: float) -> TcpChannel:
         """See Network.connect."""
@@ -538,7 +548,7 @@ class TcpNetwork:
         except BaseException:
             sock.close()
             raise
-        return TcpChannel(self, sock)
+        return TcpChannel(self, sock, readable=False)
 
     async def _finish_connect(
         self, sock: socket.socket, address: Address, deadline_s: float

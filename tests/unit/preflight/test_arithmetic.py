@@ -189,7 +189,8 @@ def test_lockstep_pays_for_messages_and_a_stagger_for_its_last_rank() -> None:
     plan = fit(nccl_root(98_304, cut_through=False, steps=256, stagger_s=14.0), TWO_CORES)
     assert plan.estimates.transfers == 98_304 * 256
     assert plan.estimates.allgather_s == pytest.approx(2 * 98_304 * 256 / 160e3, rel=0.01)
-    assert plan.estimates.formation_s == pytest.approx(14.0 + 98_304 * Costs().cpu_per_formed_rank_s / 2)
+    forming_s = 98_304 * Costs().cpu_per_formed_rank_s / 2
+    assert plan.estimates.formation_s == pytest.approx(14.0 + forming_s)
     assert fit(tcpstore(1), TWO_CORES).estimates.transfers == 0
 
 

@@ -1,0 +1,1 @@
+"""What backs each claim of speed: run by hand, `make bench`."""

@@ -1,0 +1,156 @@
+"""What emucoll reaches of the physical limit, as ratios from one run: `make bench`.
+
+Each figure pairs emucoll with a C program, or with itself at another size; the two sides run in
+turns, in the same minutes, and the median of the pairs' ratios is printed with its range. CPU
+seconds are compared where one side could have been disturbed; wall time where a core's idling
+counts.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BUILD = Path("build/bench")
+
+
+@dataclass
+class Figure:
+    """One line of the report."""
+
+    name: str
+    bound: str
+    unit: str
+    pairs: list[tuple[float, float]] = field(default_factory=list)
+
+    def line(self) -> str:
+        """Ours, theirs, and the ratio, as medians over the pairs."""
+        ours, theirs = ([pair[side] for pair in self.pairs] for side in (0, 1))
+        ratios = sorted(a / b for a, b in self.pairs)
+        return (
+            f"{self.name:<62} {statistics.median(ours):>12,.4g} {statistics.median(theirs):>12,.4g} "
+            f"{self.unit:<14} {statistics.median(ratios):6.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})  "
+            f"{self.bound}"
+        )
+
+
+def c_program(name: str, *arguments: object) -> dict[str, float]:
+    """Run one C program; its `name=value` pairs."""
+    command = [str(BUILD / name), *map(str, arguments)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    pairs = (word.split("=", 1) for word in output.split() if "=" in word)
+    return {key: float(value) for key, value in pairs}
+
+
+def emucoll(nranks: int, *arguments: object) -> dict:
+    """Run `emucoll run`; its result."""
+    command = [
+        sys.executable,
+        "-m",
+        "harness.cli.main",
+        "run",
+        "-np",
+        str(nranks),
+        "--json",
+        "--quiet",
+    ]
+    done = subprocess.run(
+        [*command, *map(str, arguments)], check=False, capture_output=True, text=True
+    )
+    result = json.loads(done.stdout)
+    if not result["ok"]:
+        raise SystemExit(f"emucoll run -np {nranks} failed: {result['error']}")
+    return result
+
+
+def phase(result: dict, name: str) -> dict:
+    """One phase of a result."""
+    return next(phase for phase in result["phases"] if phase["name"] == name)
+
+
+def lockstep(figure: Figure) -> None:
+    """Messages a second of one core: NCCL's two messages a step, 1,000 ranks, 28 bytes."""
+    steps = 300
+    result = emucoll(
+        1000, "--allgather", "ring", "--record-bytes", 28, "--steps", steps, "--workers", 1
+    )
+    ours = 2 * result["allgathers"][0]["transfers"] / phase(result, "bootstrap.ring")["cpu_s"]
+    theirs = c_program("ring_limit", 1000, steps, 28, "--headers")
+    figure.pairs.append((ours, 2 * 1000 * steps / theirs["cpu_s"]))
+
+
+def pipelined(figure: Figure) -> None:
+    """Bytes a second of one core: cut-through, 6,000 ranks, 28 bytes, one worker."""
+    gather = emucoll(6000, "--workers", 1)["allgathers"][0]
+    theirs = c_program("ring_limit", 6000, 5999, 28, 262144)
+    figure.pairs.append((gather["transfers"] * 28 / gather["seconds"], theirs["bytes_per_s"]))
+
+
+def cpu_per_rank(figure: Figure) -> None:
+    """CPU of a formed rank, its share of the store's included, against a bare connection."""
+    n = 6000
+    result = emucoll(n, "--workers", 1, "--steps", 1)
+    forming = phase(result, "bootstrap")["cpu_s"] + phase(result, "loop")["cpu_s"]
+    forming -= phase(result, "bootstrap.ring")["cpu_s"]
+    ours = (forming + result["work"]["store"]["cpu_s"]) / n * 1e6
+    figure.pairs.append((ours, c_program("bare_connect", n)["cpu_us_per_rank"]))
+
+
+def formation_scaling(figure: Figure) -> None:
+    """Formed ranks a second at 98,304 against 6,144."""
+    rates = [emucoll(n, "--steps", 1)["formation"]["ranks_per_s"] for n in (98304, 6144)]
+    figure.pairs.append((rates[0], rates[1]))
+
+
+def bandwidth_scaling(figure: Figure) -> None:
+    """Bytes a second of the pipelined ring at 98,304 against 12,288."""
+    rates = []
+    for n in (98304, 12288):
+        gather = emucoll(n)["allgathers"][0]
+        rates.append(gather["transfers"] * 28 / gather["seconds"])
+    figure.pairs.append((rates[0], rates[1]))
+
+
+SMALL: list[tuple[Figure, Callable[[Figure], None]]] = [
+    (Figure("ring: messages/s per core ÷ C with headers", ">= 0.7", "messages/s"), lockstep),
+    (Figure("ring-pipelined, 6,000 ranks: bytes/s ÷ C", ">= 0.5", "bytes/s"), pipelined),
+    (Figure("CPU per formed rank, store included ÷ bare connect", "<= 12", "us"), cpu_per_rank),
+]
+LARGE: list[tuple[Figure, Callable[[Figure], None]]] = [
+    (
+        Figure("formation, tcpstore: ranks/s at 98,304 ÷ at 6,144", ">= 0.7", "ranks/s"),
+        formation_scaling,
+    ),
+    (
+        Figure("ring-pipelined: bytes/s at 98,304 ÷ at 12,288", ">= 0.8", "bytes/s"),
+        bandwidth_scaling,
+    ),
+]
+
+
+def main() -> None:
+    """Run the figures and print them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeat", type=int, default=5, help="pairs of the small figures [5]")
+    parser.add_argument("--large", type=int, default=1, help="pairs of those at 98,304 ranks [1]")
+    options = parser.parse_args()
+    for figures, repeat in ((SMALL, options.repeat), (LARGE, options.large)):
+        for _ in range(repeat):
+            for figure, measure in figures:
+                measure(figure)
+                print(
+                    f"  {figure.name}: {figure.pairs[-1][0] / figure.pairs[-1][1]:.2f}",
+                    file=sys.stderr,
+                )
+    print(f"{'figure':<62} {'emucoll':>12} {'against':>12} {'':<14} ratio (range)     asked")
+    for figure, _ in [*SMALL, *LARGE]:
+        if figure.pairs:
+            print(figure.line())
+
+
+if __name__ == "__main__":
+    main()
