@@ -31,8 +31,9 @@ class Figure:
         """Ours, theirs, and the ratio, as medians over the pairs."""
         ours, theirs = ([pair[side] for pair in self.pairs] for side in (0, 1))
         ratios = sorted(a / b for a, b in self.pairs)
+        our, their = statistics.median(ours), statistics.median(theirs)
         return (
-            f"{self.name:<62} {statistics.median(ours):>12,.4g} {statistics.median(theirs):>12,.4g} "
+            f"{self.name:<62} {our:>12,.4g} {their:>12,.4g} "
             f"{self.unit:<14} {statistics.median(ratios):6.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})  "
             f"{self.bound}"
         )

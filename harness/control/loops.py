@@ -18,14 +18,16 @@ except ImportError:
     uvloop = None
 
 
-WORKER_NICENESS = 10
-"""Workers yield to the root or store, which in a cluster has a core to itself. As one of 17 equals
-on two cores a root was served too rarely: its accept queue overflowed, and check-ins were lost in
-half-open connections.
+SERVER_NICENESS = -10
+"""The root or store goes before the workers, as if it had a core to itself, which in a cluster it
+has. As one of 17 equals on two cores a root was served too rarely: its accept queue overflowed, and
+check-ins were lost in half-open connections.
 """
+WORKER_NICENESS = 5
+"""Where the user may not raise a server's priority, workers lower theirs."""
 
 
-def run_loop(main: Callable[[str], Coroutine[Any, Any, None]], niceness: int = 0) -> None:
+def run_loop(main: Callable[[str], Coroutine[Any, Any, None]], is_server: bool) -> None:
     """Run `main(loop name)` to its end. Ctrl-C is the controller's business: it tells us.
 
     The cyclic garbage collector is off: with thousands of ranks alive it walks millions of objects
@@ -33,7 +35,7 @@ def run_loop(main: Callable[[str], Coroutine[Any, Any, None]], niceness: int = 0
     clients are freed by reference count.
     """
     gc.disable()
-    os.nice(niceness)
+    _set_priority(is_server)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise_descriptor_limit()
     if uvloop is None:
@@ -41,6 +43,15 @@ def run_loop(main: Callable[[str], Coroutine[Any, Any, None]], niceness: int = 0
     else:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(main("uvloop"))
+
+
+def _set_priority(is_server: bool) -> None:
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, SERVER_NICENESS)
+    except PermissionError:
+        os.setpriority(os.PRIO_PROCESS, 0, 0 if is_server else WORKER_NICENESS)
+    else:
+        os.setpriority(os.PRIO_PROCESS, 0, SERVER_NICENESS if is_server else 0)
 
 
 def raise_descriptor_limit() -> int:

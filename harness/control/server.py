@@ -147,4 +147,4 @@ async def serve(controller: str, process: str, loop_name: str) -> None:
 
 
 if __name__ == "__main__":
-    run_loop(lambda loop_name: serve(sys.argv[1], sys.argv[2], loop_name))
+    run_loop(lambda loop_name: serve(sys.argv[1], sys.argv[2], loop_name), is_server=True)

@@ -32,7 +32,7 @@ from emucoll.wire.address import ADDRESS_BYTES, pack_address, unpack_address
 from emucoll.wire.nccl import UniqueId, layout_of_size
 from harness.control.inject import InjectedFault, RankFaults
 from harness.control.link import Link
-from harness.control.loops import WORKER_NICENESS, run_loop
+from harness.control.loops import run_loop
 from harness.control.messages import (
     NO_PEER,
     PEER_ALL,
@@ -420,4 +420,4 @@ async def work(controller: str, process: str, loop_name: str) -> None:
 
 
 if __name__ == "__main__":
-    run_loop(lambda loop_name: work(sys.argv[1], sys.argv[2], loop_name), WORKER_NICENESS)
+    run_loop(lambda loop_name: work(sys.argv[1], sys.argv[2], loop_name), is_server=False)
