@@ -26,7 +26,9 @@ __all__ = [
     "Listener",
     "Network",
     "Pollable",
+    "begin_drive",
     "drive",
+    "never_inside_drive",
 ]
 
 
@@ -53,10 +55,14 @@ class Channel(Protocol):
         """
 
     def flush(self) -> Awaitable[None]:
-        """Wait until everything that was sent is in the network's hands."""
+        """Wait until everything that was sent is in the network's hands; ConnectionClosed when that
+        can no longer be.
+        """
 
     def recv(self, n: int) -> Awaitable[bytes]:
-        """Exactly `n` bytes; ConnectionClosed when the peer closes before."""
+        """Exactly `n` bytes; ConnectionClosed when the peer closes before. Bytes that had come when
+        it failed or was cancelled are there for the next one.
+        """
 
     def recv_some(self, limit: int) -> Awaitable[Buffer]:
         """1 to `limit` bytes, valid until the next await; empty at the end of the stream."""
@@ -73,7 +79,9 @@ class Listener(Protocol):
         """Where peers reach this listener."""
 
     async def accept(self) -> Channel:
-        """The next connection, in the order in which the network completed them."""
+        """The next connection, in the order in which the network completed them. DriveError inside
+        `drive`.
+        """
 
     def close(self) -> None:
         """Stop listening; connections not yet accepted are reset. Idempotent."""
@@ -86,7 +94,9 @@ class Network(Protocol):
         """Bind an ephemeral port on this process's own address. Raises ListenFailed."""
 
     async def connect(self, address: Address, deadline_s: float) -> Channel:
-        """One attempt. Raises ConnectFailed, or DeadlineExceeded after `deadline_s` seconds."""
+        """One attempt. Raises ConnectFailed, or DeadlineExceeded after `deadline_s` seconds;
+        DriveError inside `drive`.
+        """
 
 
 class Clock(Protocol):
@@ -205,15 +215,38 @@ class _Drive:
             _step = outer
 
     def _refuse(self, waits_for: object) -> None:
-        what = "a bare yield (asyncio.sleep(0))" if waits_for is None else type(waits_for).__name__
-        error = DriveError(
-            f"{getattr(self.coroutine, '__qualname__', 'a coroutine')} awaited {what} inside "
-            "drive(); only a Channel's send, flush, recv and recv_some may be awaited there: "
-            "await everything else outside, in the rank's own Task"
+        error = _refusal(
+            getattr(self.coroutine, "__qualname__", "a coroutine"),
+            _describe_wait(self.coroutine, waits_for),
         )
         self.coroutine.close()
         if not self.future.done():
             self.future.set_exception(error)
+
+
+def _describe_wait(coroutine: object, waits_for: object) -> str:
+    """What a coroutine awaits: the kind of object, and the innermost named coroutine that does."""
+    kind = "a bare yield (asyncio.sleep(0))" if waits_for is None else type(waits_for).__name__
+    name, inner = None, getattr(coroutine, "cr_await", None)
+    while inner is not None and hasattr(inner, "__qualname__"):
+        name = inner.__qualname__
+        inner = getattr(inner, "cr_await", None) or getattr(inner, "gi_yieldfrom", None)
+    return kind if name is None else f"{kind} in {name}()"
+
+
+def _refusal(who: str, what: str) -> DriveError:
+    return DriveError(
+        f"{who} awaited {what} inside drive(); only a Channel's send, flush, recv and recv_some "
+        "may be awaited there: await everything else outside, in the rank's own Task"
+    )
+
+
+def never_inside_drive(what: str) -> None:
+    """Raise DriveError inside `drive`: for what may suspend and is no Channel's, so that it fails
+    always and not only when it has to wait.
+    """
+    if _step is not None:
+        raise _refusal("a coroutine", what)
 
 
 async def drive(coroutine: Coroutine[Any, Any, T], resume: Callable[[], object] | None = None) -> T:
@@ -222,7 +255,7 @@ async def drive(coroutine: Coroutine[Any, Any, T], resume: Callable[[], object] 
 
     `resume` is called before every step, for whoever meters CPU. Raises what the coroutine raises,
     and DriveError when it awaits anything but a Channel. When the Task that awaits it is cancelled,
-    the coroutine is closed.
+    the coroutine is closed: so `asyncio.timeout` goes around `drive`, not inside.
     """
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     _Drive(coroutine, future, resume).step(None)
@@ -230,3 +263,13 @@ async def drive(coroutine: Coroutine[Any, Any, T], resume: Callable[[], object] 
         return await future
     finally:
         coroutine.close()
+
+
+def begin_drive(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
+    """As `drive`, for whoever does not wait for it: the coroutine runs to its first wait now, and
+    the Future brings what becomes of it. Cancelling the Future closes the coroutine. No Task.
+    """
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    _Drive(coroutine, future, None).step(None)
+    future.add_done_callback(lambda _: coroutine.close())
+    return future

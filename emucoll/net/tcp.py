@@ -28,13 +28,14 @@ from emucoll.net.base import (
     Buffer,
     Channel,
     Pollable,
+    never_inside_drive,
     wait_readable,
     wait_writable,
 )
 
-READ_AHEAD_BYTES = 4096
-"""A read asks for at least this much: a short answer tells that the socket is drained, which saves
-one EAGAIN a wait.
+SMALL_BYTES = 4096
+"""A message up to this size is put together from the pieces in which it comes; a larger one gets a
+buffer of its size at its second piece.
 """
 SEND_BOUND_BYTES = 256 * 1024
 """`send` suspends its caller while more than this is queued in user space."""
@@ -159,7 +160,7 @@ class TcpChannel(Pollable):
 
     def flush(self) -> Awaitable[None]:
         """See Channel.flush."""
-        return self._drained(0) if self._queue else _READY
+        return self._drained(0) if self._queue or self._broken else _READY
 
     @types.coroutine
     def _drained(self, limit: int) -> Generator[object, None, None]:
@@ -200,33 +201,36 @@ class TcpChannel(Pollable):
     def recv(self, n: int) -> Generator[object, None, bytes]:
         """See Channel.recv."""
         data = self._ahead
-        while len(data) < n:
-            if not self._readable:
-                if not self._registered:
+        try:
+            while len(data) < n:
+                if data and n > SMALL_BYTES:
+                    break
+                if not self._readable:
+                    if not self._registered:
+                        self._not_readable()
+                    yield from wait_readable(self)
+                # One more than is wanted: a short answer tells that the socket is drained, which
+                # saves an EAGAIN a wait.
+                want = n - len(data) + 1
+                self._network.counters.reads += 1
+                try:
+                    more = self._sock.recv(want)
+                except BlockingIOError:
                     self._not_readable()
-                yield from wait_readable(self)
-            want = n - len(data) + 1
-            self._network.counters.reads += 1
-            try:
-                more = self._sock.recv(want)
-            except BlockingIOError:
-                self._not_readable()
-                continue
-            except OSError as error:
-                raise self._closed(error) from None
-            if len(more) < want:
-                if not more:
-                    raise ConnectionClosed(
-                        f"the peer closed the connection {n - len(data)} bytes short of {n}"
-                    )
-                if not self._gone:
-                    self._not_readable()
-            if not data:
-                data = more
-            elif n <= READ_AHEAD_BYTES:
-                data += more
-            else:
-                data = yield from self._recv_large(data + more, n)
+                    continue
+                except OSError as error:
+                    raise self._closed(error) from None
+                if len(more) < want:
+                    if not more:
+                        raise self._short_of(n, len(data))
+                    if not self._gone:
+                        self._not_readable()
+                data = data + more if data else more
+        except BaseException:
+            self._ahead = data
+            raise
+        if len(data) < n:
+            return (yield from self._recv_large(data, n))
         if len(data) == n:
             self._ahead = b""
             return data
@@ -234,23 +238,29 @@ class TcpChannel(Pollable):
         return data[:n]
 
     def _recv_large(self, head: bytes, n: int) -> Generator[object, None, bytes]:
-        """The rest of a message larger than the read-ahead, into one buffer of its size."""
+        """A message of which `head` has come, into one buffer of its size."""
         buffer = bytearray(n)
-        have = min(len(head), n)
-        buffer[:have] = head[:have]
-        with memoryview(buffer) as view:
-            while have < n:
-                if not self._readable:
-                    if not self._registered:
-                        self._not_readable()
-                    yield from wait_readable(self)
-                got = self._read_into(view[have:])
-                if got == 0:
-                    raise ConnectionClosed(
-                        f"the peer closed the connection {n - have} bytes short of {n}"
-                    )
-                have += max(got, 0)
-        return bytes(buffer) + head[n:]
+        have = len(head)
+        buffer[:have] = head
+        try:
+            with memoryview(buffer) as view:
+                while have < n:
+                    if not self._readable:
+                        if not self._registered:
+                            self._not_readable()
+                        yield from wait_readable(self)
+                    got = self._read_into(view[have:])
+                    if got == 0:
+                        raise self._short_of(n, have)
+                    have += max(got, 0)
+        except BaseException:
+            self._ahead = bytes(buffer[:have])
+            raise
+        self._ahead = b""
+        return bytes(buffer)
+
+    def _short_of(self, n: int, have: int) -> ConnectionClosed:
+        return ConnectionClosed(f"the peer closed the connection {n - have} bytes short of {n}")
 
     @types.coroutine
     def recv_some(self, limit: int) -> Generator[object, None, Buffer]:
@@ -319,7 +329,7 @@ class TcpChannel(Pollable):
             self._write_queue()
         self._network.channels.pop(self._fd, None)
         self._fd = -1
-        self._broken = self._queue is not None
+        self._broken = self._broken or self._queue is not None
         self._queue = None
         self._sock.close()
         self._readable = True  # whoever waits here reads on, and meets the closed socket
@@ -351,6 +361,7 @@ class TcpListener(Pollable):
 
     async def accept(self) -> TcpChannel:
         """See Listener.accept. A peer that went away before it was accepted is passed over."""
+        never_inside_drive("Listener.accept")
         while True:
             self._network.counters.accepts += 1
             try:
@@ -411,11 +422,20 @@ def _writable(pollable: Pollable) -> Generator[object, None, None]:
 class _Connecting(Pollable):
     """A connect that the kernel has not finished."""
 
-    __slots__ = ()
+    __slots__ = ("_sock",)
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__()
+        self._sock = sock
 
     def ready(self, _event: int) -> None:
         if self.writer is not None:
             self.writer(None)
+
+    def abort(self) -> None:
+        """Give up: whoever waits for it meets the closed socket."""
+        self._sock.close()
+        self.ready(0)
 
 
 class TcpNetwork:
@@ -431,6 +451,7 @@ class TcpNetwork:
         self.peak_descriptors = 0
         self._pending: dict[int, int] = {}
         self._heap: list[tuple[float, int]] = []
+        self._again: asyncio.Handle | None = None
         self._family = socket.AF_INET6 if ":" in source else socket.AF_INET
         self._after_dispatch = after_dispatch
         self._loop = asyncio.get_running_loop()
@@ -476,10 +497,14 @@ class TcpNetwork:
             event = pending.pop(fd)
             if fd in channels:
                 channels[fd].ready(event)
-        if heap:
-            self._loop.call_soon(self._dispatch_in_order)
+        if heap and self._again is None:
+            self._again = self._loop.call_soon(self._dispatch_rest)
         if self._after_dispatch is not None:
             self._after_dispatch()
+
+    def _dispatch_rest(self) -> None:
+        self._again = None
+        self._dispatch_in_order()
 
     def listen(self, backlog: int = LISTEN_BACKLOG) -> TcpListener:
         """See Network.listen."""
@@ -518,6 +543,7 @@ class TcpNetwork:
 
     async def connect(self, address: Address, deadline_s: float) -> TcpChannel:
         """See Network.connect."""
+        never_inside_drive("Network.connect")
         self.counters.connects += 1
         try:
             sock = self._socket()
@@ -554,7 +580,7 @@ class TcpNetwork:
         self, sock: socket.socket, address: Address, deadline_s: float
     ) -> int:
         fd = sock.fileno()
-        connecting = _Connecting()
+        connecting = _Connecting(sock)
         self.channels[fd] = connecting
         self.epoll.register(fd, select.EPOLLOUT | select.EPOLLET)
         self.counters.other += 2
@@ -564,15 +590,18 @@ class TcpNetwork:
         except TimeoutError:
             raise DeadlineExceeded(f"{address} did not answer within {deadline_s:g} s") from None
         finally:
-            del self.channels[fd]
-            self.epoll.unregister(fd)
+            if sock.fileno() >= 0:
+                del self.channels[fd]
+                self.epoll.unregister(fd)
         return sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
     def close(self) -> None:
         """Reset every connection, close every listener and the epoll instance."""
         for channel in list(self.channels.values()):
-            if not isinstance(channel, _Connecting):
-                channel.abort()
+            channel.abort()
+        self.channels.clear()
+        if self._again is not None:
+            self._again.cancel()
         if not self.epoll.closed:
             self._loop.remove_reader(self.epoll.fileno())
             self.epoll.close()

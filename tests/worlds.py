@@ -1,0 +1,162 @@
+"""Worlds in which tests run the seam's own text: today real TCP on both event loops and both
+address families; virtual time joins as one more name in WORLDS.
+
+A test that is a coroutine function runs inside the fixture `world`, or the default one, under a
+deadline, and no descriptor may be left when its networks are closed. A folder opts in with
+
+    from tests.worlds import pytest_pyfunc_call, world  # noqa: F401
+"""
+
+import asyncio
+import inspect
+import os
+import random
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import pytest
+
+from emucoll.net.base import Clock, Network
+from emucoll.net.tcp import TcpClock, TcpNetwork
+
+try:
+    import uvloop
+except ImportError:
+    uvloop = None  # type: ignore[assignment]
+
+T = TypeVar("T")
+DEADLINE_S = 60.0
+
+
+class Sent(NamedTuple):
+    """What went out through one network."""
+
+    messages: int
+    bytes: int
+    connections: int
+
+
+class World(Protocol):
+    """A clock and any number of networks, each what one process would see."""
+
+    name: str
+    real: bool
+    """Is it TCP, with a kernel's buffers between the two ends?"""
+
+    @property
+    def clock(self) -> Clock:
+        """As its ranks see it."""
+
+    def network(self) -> Network:
+        """One more process's view."""
+
+    def sent(self, network: Network) -> Sent:
+        """What that process has sent so far."""
+
+    def run(self, main: Coroutine[Any, Any, T], deadline_s: float = DEADLINE_S) -> T:
+        """Run a coroutine to its end, then close every network."""
+
+
+class TcpWorld:
+    """Loopback: a source address for each network where the family has several."""
+
+    real = True
+
+    def __init__(self, loop: str, family: str) -> None:
+        self.name = f"tcp-{loop}-{family}"
+        self.clock = TcpClock()
+        self.networks: list[TcpNetwork] = []
+        self._loop_factory: Callable[[], asyncio.AbstractEventLoop] = (
+            asyncio.new_event_loop if loop == "asyncio" else uvloop.new_event_loop
+        )
+        self._family = family
+        self._prefix = f"127.{random.randrange(64, 255)}.{random.randrange(256)}"
+
+    def network(self) -> TcpNetwork:
+        index = len(self.networks)
+        source = "::1" if self._family == "ipv6" else f"{self._prefix}.{1 + index}"
+        self.networks.append(TcpNetwork(source))
+        return self.networks[-1]
+
+    def sent(self, network: Network) -> Sent:
+        assert isinstance(network, TcpNetwork)
+        counters = network.counters
+        return Sent(counters.messages, counters.bytes_sent, counters.connects)
+
+    def run(self, main: Coroutine[Any, Any, T], deadline_s: float = DEADLINE_S) -> T:
+        with asyncio.Runner(loop_factory=self._loop_factory) as runner:
+            return runner.run(self._main(main, deadline_s))
+
+    async def _main(self, main: Coroutine[Any, Any, T], deadline_s: float) -> T:
+        self.networks.clear()
+        before = descriptors()
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await main
+        finally:
+            for network in self.networks:
+                network.close()
+            assert descriptors() <= before, "descriptors are left"
+
+
+async def settle(world: World) -> None:
+    """Let what is under way arrive, and everybody run until he waits: a few turns of the loop. No
+    test passes because of it; some fail without.
+    """
+    for _ in range(10):
+        await world.clock.sleep(0.001)
+
+
+def descriptors() -> int:
+    """How many this process holds."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def has_ipv6() -> bool:
+    """Can a listener be bound on ::1?"""
+    try:
+        with socket.socket(socket.AF_INET6) as sock:
+            sock.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+TCP_WORLDS = [
+    f"tcp-{loop}-{family}" for loop in ("asyncio", "uvloop") for family in ("ipv4", "ipv6")
+]
+WORLDS = TCP_WORLDS
+
+
+def make_world(name: str) -> World:
+    """The world of that name; skips the test where this machine lacks it."""
+    _, loop, family = name.split("-")
+    if loop == "uvloop" and uvloop is None:
+        pytest.skip("uvloop is not installed")
+    if family == "ipv6" and not has_ipv6():
+        pytest.skip("this machine has no ::1")
+    return TcpWorld(loop, family)
+
+
+def default_world() -> World:
+    """The one that workers use here."""
+    return make_world("tcp-asyncio-ipv4" if uvloop is None else "tcp-uvloop-ipv4")
+
+
+@pytest.fixture(params=WORLDS)
+def world(request: pytest.FixtureRequest) -> World:
+    """Each world in turn."""
+    return make_world(request.param)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a coroutine function inside its world, or the default one."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
+    world: World = arguments.get("world") or default_world()
+    world.run(pyfuncitem.obj(**arguments))
+    return True
