@@ -70,6 +70,8 @@ class Rank:
     slow: float = 1.0
     phase: int = 0
     peer: int | str | None = None
+    youngest: Span | None = None
+    """The span opened last of those that are still open."""
 
     def span(self, name: str, peer: int | str | None = None) -> Span:
         """Time a phase: `with rank.span("bootstrap.recv", peer="root"):`. `peer` is what the rank

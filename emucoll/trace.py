@@ -68,9 +68,13 @@ class Trace:
 class Span:
     """`with rank.span("bootstrap.recv", peer="root"):` one phase of one rank, nested spans
     included.
+
+    Spans of Tasks that a rank runs side by side may overlap: the rank is in the phase of the
+    youngest one that is open.
     """
 
-    __slots__ = ("_outer", "_outer_peer", "_peer", "_phase", "_rank", "_start")
+    __slots__ = ("_open", "_outer", "_outer_peer", "_outer_phase", "_peer", "_phase", "_rank",
+                 "_start")  # fmt: skip
 
     def __init__(self, rank: "Rank", phase: int, peer: int | str | None) -> None:
         """`peer` is what the rank may wait for here: a rank, or a server's name."""
@@ -81,8 +85,9 @@ class Span:
     def __enter__(self) -> None:
         """Begin."""
         rank = self._rank
-        self._outer, self._outer_peer = rank.phase, rank.peer
-        rank.phase, rank.peer = self._phase, self._peer
+        self._outer, self._outer_phase, self._outer_peer = rank.youngest, rank.phase, rank.peer
+        self._open = True
+        rank.youngest, rank.phase, rank.peer = self, self._phase, self._peer
         rank.trace.switch(self._phase)
         self._start = rank.trace.now()
 
@@ -91,10 +96,15 @@ class Span:
         rank = self._rank
         trace = rank.trace
         trace.wall[self._phase][rank.slot] += trace.now() - self._start
-        if (
-            kind is None
-        ):  # the CPU clock is read at the next span or resumption: between two spans little happens
-            rank.phase, rank.peer = self._outer, self._outer_peer
+        self._open = False
+        if kind is None:
+            # The CPU clock is read at the next span or resumption: in between little happens.
+            span = rank.youngest
+            while span is not None and not span._open:
+                rank.phase, rank.peer = span._outer_phase, span._outer_peer
+                span = rank.youngest = span._outer
+            if span is not None:
+                rank.phase, rank.peer = span._phase, span._peer
 
 
 _current: ContextVar["Rank | None"] = ContextVar("rank", default=None)
