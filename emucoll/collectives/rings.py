@@ -34,9 +34,10 @@ class Ring:
         return _exchanges(self.frames, step)
 
     def traffic(self, n: int, rounds: int, block_bytes: int) -> Traffic:
-        """A block a step, and its size where it is announced."""
-        sized = self.frames == "sized"
-        return Traffic(rounds * (1 + sized), rounds * (block_bytes + sized * HEADER_BYTES), rounds)
+        """A block a step, and its size where it is announced. A block of 0 bytes is no message."""
+        header_bytes = HEADER_BYTES if self.frames == "sized" else 0
+        messages = (header_bytes > 0) + (block_bytes > 0)
+        return Traffic(rounds * messages, rounds * (header_bytes + block_bytes), rounds)
 
 
 @lru_cache(maxsize=1024)  # all ranks of a worker ask for the same few steps at about the same time
