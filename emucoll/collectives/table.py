@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from emucoll.wire.address import Buffer
 
-_CHUNK_BYTES = 8 * 1024 * 1024
+_CHUNK_BYTES = 256 * 1024
+"""Records made at once: the table itself is the only large buffer."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -63,7 +64,9 @@ class WrongBlocks:
 class RecordTable:
     """The expected record of every rank, by descending rank."""
 
-    def __init__(self, n: int, record_bytes: int, rows: bytes, first: int | None = None) -> None:
+    def __init__(
+        self, n: int, record_bytes: int, rows: bytearray, first: int | None = None
+    ) -> None:
         """`rows`: the records of ranks `first`, `first` - 1, ... (mod n); `first` is n - 1 unless
         given.
         """
@@ -71,7 +74,7 @@ class RecordTable:
         self.record_bytes = record_bytes
         self._first = n - 1 if first is None else first
         self._rows = rows
-        self._count = len(rows) // record_bytes if record_bytes else n
+        self._view = memoryview(rows).toreadonly()
 
     @classmethod
     def derived(
@@ -83,22 +86,31 @@ class RecordTable:
         count = min(n, len(ranks) + rounds)
         first = (ranks.stop - 1) % n if count < n else n - 1
         step = max(1, _CHUNK_BYTES // max(1, record_bytes))
-        rows = bytearray()
+        rows = bytearray(count * record_bytes)
+        table = np.frombuffer(rows, dtype=np.uint8).reshape(count, record_bytes)
         for start in range(0, count, step):
-            chunk = (first - np.arange(start, min(count, start + step), dtype=np.int64)) % n
-            rows += derived_records(chunk, seed, call, record_bytes).tobytes()
-        return cls(n, record_bytes, bytes(rows), first)
+            stop = min(count, start + step)
+            ranks_here = (first - np.arange(start, stop, dtype=np.int64)) % n
+            table[start:stop] = derived_records(ranks_here, seed, call, record_bytes)
+        return cls(n, record_bytes, rows, first)
 
     @classmethod
     def of_records(cls, records: Buffer, record_bytes: int) -> "RecordTable":
         """From the records of ranks 0 ... n - 1, in rank order."""
-        rows = np.frombuffer(records, dtype=np.uint8).reshape(-1, record_bytes)[::-1]
-        return cls(len(rows), record_bytes, rows.tobytes())
+        rows = bytearray(len(records))
+        table = np.frombuffer(rows, dtype=np.uint8).reshape(-1, record_bytes)
+        table[:] = np.frombuffer(records, dtype=np.uint8).reshape(-1, record_bytes)[::-1]
+        return cls(len(table), record_bytes, rows)
 
     def record(self, block: int) -> bytes:
         """The record of rank `block`."""
         start = ((self._first - block) % self.n) * self.record_bytes
-        return self._rows[start : start + self.record_bytes]
+        return bytes(self._view[start : start + self.record_bytes])
+
+    def holds(self, block: int, data: Buffer) -> bool:
+        """Is `data` the record of rank `block`?"""
+        start = ((self._first - block) % self.n) * self.record_bytes
+        return len(data) == self.record_bytes and self._rows.startswith(data, start)
 
     def stream(self, block: int) -> int:
         """Where the stream of blocks `block`, `block` - 1, ... (mod n) starts, for `matches`."""
