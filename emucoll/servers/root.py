@@ -3,7 +3,8 @@
 
 It reads each check-in to its end before it accepts the next peer, as the real root's one thread
 does. A real root waits for ever on a peer that stays silent; here that peer is dropped after
-`handshake_s`. It must not know which network it runs on.
+`handshake_s`. A peer with the right magic and a wrong socket type is dropped too, as by NCCL 2.30.7
+and later; up to 2.30.4 the root quits. It must not know which network it runs on.
 """
 
 import asyncio

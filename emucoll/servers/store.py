@@ -1,16 +1,16 @@
-"""The TCPStore server as a coroutine against the seam: PyTorch's protocol, one task per client, one
-state.
+"""The TCPStore server as a coroutine against the seam: PyTorch's protocol, one state, a coroutine
+per client.
 
 A client costs one directly stepped coroutine, no Task: it only ever waits for its own channel. What
-wakes a waiting client is written to that client's channel by whoever changed the key. It must not
-know which network it runs on.
+wakes a waiting client is written to that client's channel by whoever changed the key. A client's
+replies leave in the order of its requests. It must not know which network it runs on.
 """
 
 import asyncio
 from collections.abc import Callable
 
-from emucoll.errors import EmucollError, ListenFailed, RemoteProtocolError
-from emucoll.net.base import Channel, Clock, Listener, drive
+from emucoll.errors import ConnectionClosed, EmucollError, ListenFailed, RemoteProtocolError
+from emucoll.net.base import Buffer, Channel, Clock, Listener, begin_drive
 from emucoll.servers.store_state import StoreState
 from emucoll.wire.tcpstore_parser import RequestParser
 
@@ -39,7 +39,10 @@ class StoreServer:
         self._on_connect = on_connect
         self._greeted: dict[Channel, float] = {}
         """Clients that have not said anything valid yet, oldest first, and when they came."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._clients: set[asyncio.Future[None]] = set()
+        self._handled: Channel | None = None
+        """The client whose requests are being handled, and what it is to be sent for them."""
+        self._replies: list[bytes] = []
 
     async def serve(self, listener: Listener) -> None:
         """Accept clients until cancelled."""
@@ -55,36 +58,52 @@ class StoreServer:
                     continue
                 self.connections += 1
                 self._greeted[channel] = self._clock.now()
-                task = asyncio.create_task(drive(self._client(channel)))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                client = begin_drive(self._client(channel))
+                self._clients.add(client)
+                client.add_done_callback(self._clients.discard)
         finally:
             sweeper.cancel()
-            for task in self._tasks:
-                task.cancel()
+            for client in self._clients:
+                client.cancel()
 
     async def _client(self, channel: Channel) -> None:
         parser = RequestParser()
-        handle = self.state.handle
         try:
             while data := await channel.recv_some(_READ_BYTES):
-                requests = parser.feed(data)
-                if not requests:
-                    continue
-                if channel in self._greeted:
-                    self._greet(channel)
-                replies = [reply for request in requests if (reply := handle(channel, request))]
-                if replies:
-                    await channel.send(b"".join(replies), messages=len(replies))
-        except RemoteProtocolError as error:
-            if channel in self._greeted:
-                self.dropped.append(str(error))
+                replies: list[bytes] = []
+                try:
+                    self._handle(channel, parser, data, replies)
+                except RemoteProtocolError:
+                    await _send(channel, replies)
+                    await channel.flush()
+                    raise
+                await _send(channel, replies)
         except EmucollError as error:
-            self.dropped.append(str(error))
+            if channel in self._greeted or not isinstance(error, ConnectionClosed):
+                self.dropped.append(str(error))
         finally:
             self._greeted.pop(channel, None)
             self.state.disconnect(channel)
             channel.close()
+
+    def _handle(
+        self, channel: Channel, parser: RequestParser, data: Buffer, replies: list[bytes]
+    ) -> None:
+        """Do what the requests in `data` ask, in order, and collect the replies; when the client
+        breaks the protocol in it, what came before counts all the same.
+        """
+        try:
+            parser.feed(data)
+        finally:
+            if parser.completed and channel in self._greeted:
+                self._greet(channel)
+            self._handled, self._replies = channel, replies
+            try:
+                for request in parser.completed:
+                    if reply := self.state.handle(channel, request):
+                        replies.append(reply)
+            finally:
+                self._handled = None
 
     def _greet(self, channel: Channel) -> None:
         del self._greeted[channel]
@@ -93,6 +112,9 @@ class StoreServer:
             self._on_connect(self.validated)
 
     def _wake(self, client: object, reply: bytes) -> None:
+        if client is self._handled:
+            self._replies.append(reply)
+            return
         channel: Channel = client  # type: ignore[assignment]
         try:
             channel.send(reply)
@@ -109,3 +131,8 @@ class StoreServer:
                 self.dropped.append(f"said nothing valid for {self._handshake_s:g} s")
                 del self._greeted[channel]
                 channel.close()
+
+
+async def _send(channel: Channel, replies: list[bytes]) -> None:
+    if replies:
+        await channel.send(b"".join(replies), messages=len(replies))
