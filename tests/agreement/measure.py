@@ -1,0 +1,190 @@
+"""What forming a ring and one AllGather really send, by any formation, in any world; and what the
+protocols say that must be.
+
+Real TCP and virtual time must both give `expected`, to the message and to the byte.
+"""
+
+import asyncio
+import random
+from typing import NamedTuple
+
+from emucoll.collectives import ALLGATHERS
+from emucoll.collectives.driver import Collective, run
+from emucoll.collectives.schedule import Line
+from emucoll.collectives.table import RecordTable, WrongBlocks
+from emucoll.formation import FORMATIONS
+from emucoll.formation.base import Formation
+from emucoll.formation.tcpstore import address_key
+from emucoll.net.base import Listener, Network, drive
+from emucoll.rank import Job, Rank, Ring
+from emucoll.servers.root import RootServer
+from emucoll.servers.root_state import RootState
+from emucoll.servers.store import StoreServer
+from emucoll.trace import Trace
+from emucoll.wire.address import ADDRESS_BYTES, pack_address
+from emucoll.wire.nccl import (
+    CHECK_IN_2_29,
+    CONNECT_INFO_BYTES,
+    HELLO_BYTES,
+    LENGTH_BYTES,
+    UniqueId,
+)
+from tests.worlds import Sent, World
+
+MAGIC = 0xFEED_FACE_CAFE_F00D
+COMM = "agreement"
+
+
+class Counts(NamedTuple):
+    """What was sent, by role and part."""
+
+    forming: Sent
+    """By the ranks, while the ring formed."""
+    gathering: Sent
+    """By the ranks, in the AllGather."""
+    server: Sent
+    """By the root or store."""
+    requests: int
+    """Of the ranks to a store."""
+    served: int
+    """Requests that the store counted."""
+
+
+class Formed(NamedTuple):
+    """A formed ring, and how it came about."""
+
+    ranks: list[Rank]
+    rings: list[Ring]
+    ranks_network: Network
+    server_network: Network
+    store: StoreServer | None
+
+
+def expected(formation: str, allgather: str, n: int, record_bytes: int) -> Counts:
+    """The closed formula."""
+    forming, server, requests = {"tcpstore": _tcpstore, "nccl-root": _nccl_root}[formation](n)
+    return Counts(forming, _allgather(allgather, n, record_bytes), server, requests, requests)
+
+
+def _tcpstore(n: int) -> tuple[Sent, Sent, int]:
+    """Meta's ring_hybrid in TCPStore's bytes (protocols/nccl-bootstrap.md and tcpstore.md).
+
+    A rank sends VALIDATE (opcode, u32) and PING (opcode, u32), SET of its own key (opcode, two
+    strings, each u64 and its bytes), WAIT for the next key (opcode, u64 count, string) and GET of
+    it (opcode, string): five requests; and the hello to rank + 1. Each key is set once, waited for
+    once and got once, so over all ranks its length comes three times. The store answers PING (u32),
+    WAIT (a byte) and GET (u64, 28 bytes). A rank connects to the store and to rank + 1.
+    """
+    keys = sum(len(address_key(COMM, rank)) for rank in range(n))
+    a_rank = (1 + 4) + (1 + 4) + (1 + 8 + 8 + ADDRESS_BYTES) + (1 + 8 + 8) + (1 + 8) + HELLO_BYTES
+    a_rank_hears = 4 + 1 + (8 + ADDRESS_BYTES)
+    return Sent(6 * n, n * a_rank + 3 * keys, 2 * n), Sent(3 * n, n * a_rank_hears, 0), 5 * n
+
+
+def _nccl_root(n: int) -> tuple[Sent, Sent, int]:
+    """NCCL 2.23 and later with one root (protocols/nccl-bootstrap.md), the check-in of 2.29.
+
+    A rank sends its root a hello and the framed check-in of 176 bytes, and rank + 1 a hello. The
+    root sends each rank a hello and the framed connect info of 128 bytes, on a connection of its
+    own.
+    """
+    a_rank = HELLO_BYTES + (LENGTH_BYTES + CHECK_IN_2_29.size) + HELLO_BYTES
+    a_rank_hears = HELLO_BYTES + LENGTH_BYTES + CONNECT_INFO_BYTES
+    return Sent(3 * n, n * a_rank, 2 * n), Sent(2 * n, n * a_rank_hears, n), 0
+
+
+def _allgather(name: str, n: int, record_bytes: int) -> Sent:
+    """n - 1 steps, in each of which every rank sends a block; NCCL's ring sends its 4-byte size
+    first. Nothing is sent for a block of 0 bytes.
+    """
+    blocks = n * (n - 1)
+    sizes = blocks if name == "ring" else 0
+    data = blocks if record_bytes else 0
+    return Sent(sizes + data, 4 * sizes + record_bytes * blocks, 0)
+
+
+async def measure(
+    world: World, formation: str, allgather: str, n: int, record_bytes: int
+) -> Counts:
+    """Form a ring of `n` ranks, check that everybody has the right neighbours, run the AllGather
+    and verify it.
+    """
+    formed = await form(world, FORMATIONS[formation], n)
+    before = world.sent(formed.ranks_network)
+    await check_neighbours(formed)
+    between = world.sent(formed.ranks_network)
+    wrong = await gather(formed, allgather, record_bytes)
+    assert wrong.count == 0, wrong.named
+    after = world.sent(formed.ranks_network)
+    store = formed.store
+    return Counts(
+        before,
+        Sent(*(late - early for late, early in zip(after, between, strict=True))),
+        world.sent(formed.server_network),
+        formed.ranks[0].trace.requests,
+        0 if store is None else store.state.requests,
+    )
+
+
+async def form(world: World, formation: Formation, n: int) -> Formed:
+    """Bring up a server of the kind it needs, and `n` ranks as one process has them."""
+    servers, network = world.network(), world.network()
+    listener = servers.listen()
+    job, store, serving = _serve(world, formation, n, servers, listener)
+    trace, jitter = Trace(n, world.clock.now), random.Random(1)
+    ranks = [Rank(r, r, network, world.clock, trace, jitter) for r in range(n)]
+    rings = await asyncio.gather(*(formation.form(rank, job) for rank in ranks))
+    if store is None:
+        await serving  # a root ends by itself
+    else:
+        serving.cancel()
+    assert trace.retries == 0, "it was counted on a quiet network"
+    return Formed(ranks, rings, network, servers, store)
+
+
+def _serve(
+    world: World, formation: Formation, n: int, network: Network, listener: Listener
+) -> tuple[Job, StoreServer | None, "asyncio.Task[None]"]:
+    if formation.server == "store":
+        store = StoreServer(world.clock)
+        job = Job(n, MAGIC, COMM, store=listener.address)
+        return job, store, asyncio.create_task(store.serve(listener))
+    root = RootServer(network, world.clock, RootState(n), MAGIC, CHECK_IN_2_29)
+    unique_id = UniqueId(MAGIC, listener.address)
+    job = Job(
+        n, MAGIC, COMM, root=unique_id, check_in=CHECK_IN_2_29, uid_stagger_rate=100_000.0
+    )  # the stagger itself is a wait, and sends nothing
+    return job, None, asyncio.create_task(root.serve(listener, 60.0))
+
+
+async def check_neighbours(formed: Formed) -> None:
+    """Every rank's next is rank + 1 and its prev rank - 1, mod n."""
+    n = len(formed.rings)
+    for rank, ring in enumerate(formed.rings):
+        await ring.next.send(rank.to_bytes(4, "little"))
+    for rank, ring in enumerate(formed.rings):
+        assert int.from_bytes(await ring.prev.recv(4), "little") == (rank - 1) % n
+    assert len({ring.listener.address for ring in formed.rings}) == n
+
+
+async def gather(formed: Formed, allgather: str, record_bytes: int) -> WrongBlocks:
+    """Run one AllGather; records of 28 bytes are the ranks' addresses."""
+    schedule, n = ALLGATHERS[allgather], len(formed.rings)
+    rounds = schedule.rounds(n)
+    if record_bytes == ADDRESS_BYTES:
+        addresses = b"".join(pack_address(ring.listener.address) for ring in formed.rings)
+        table = RecordTable.of_records(addresses, ADDRESS_BYTES)
+    else:
+        table = RecordTable.derived(n, record_bytes, 1, 0, range(n), rounds)
+    wrong = WrongBlocks()
+    collective = Collective(schedule, n, rounds, table, wrong)
+    for ring in formed.rings:
+        for channel in (ring.next, ring.prev):
+            channel.bound = max(channel.bound, record_bytes)
+    await asyncio.gather(
+        *(
+            drive(run(rank, {Line.NEXT: ring.next, Line.PREV: ring.prev}, collective))
+            for rank, ring in enumerate(formed.rings)
+        )
+    )
+    return wrong

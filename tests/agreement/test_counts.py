@@ -1,0 +1,58 @@
+"""Messages, bytes, connections and requests are what the protocols say, exactly, in every world."""
+
+import pytest
+
+from emucoll.collectives import ALLGATHERS
+from emucoll.formation import FORMATIONS
+from tests.agreement.measure import Counts, expected, form, gather, measure
+from tests.worlds import Sent, World
+
+CASES = [(1, 28), (2, 0), (3, 1), (5, 120), (8, 2320), (15, 28), (64, 120), (257, 28)]
+"""Ranks and bytes of a record."""
+
+
+@pytest.mark.parametrize("formation", FORMATIONS)
+@pytest.mark.parametrize("allgather", ALLGATHERS)
+@pytest.mark.parametrize(("n", "record_bytes"), CASES)
+async def test_every_count_is_the_formula(
+    world: World, formation: str, allgather: str, n: int, record_bytes: int
+) -> None:
+    counts = await measure(world, formation, allgather, n, record_bytes)
+    assert counts == expected(formation, allgather, n, record_bytes)
+
+
+def test_the_formula_by_hand() -> None:
+    """Three ranks: NCCL's ring, 28-byte records, counted on paper."""
+    assert expected("nccl-root", "ring", 3, 28) == Counts(
+        forming=Sent(9, 3 * (12 + 4 + 176 + 12), 6),
+        gathering=Sent(12, 6 * (4 + 28), 0),
+        server=Sent(6, 3 * (12 + 4 + 128), 3),
+        requests=0,
+        served=0,
+    )
+    key = len("/bootstrapAddr-agreement-0")
+    assert expected("tcpstore", "ring-pipelined", 3, 28) == Counts(
+        forming=Sent(18, 3 * (5 + 5 + 17 + key + 28 + 17 + key + 9 + key + 12), 6),
+        gathering=Sent(6, 6 * 28, 0),
+        server=Sent(9, 3 * (4 + 1 + 36), 0),
+        requests=15,
+        served=15,
+    )
+
+
+@pytest.mark.parametrize("allgather", ALLGATHERS)
+@pytest.mark.parametrize("record_bytes", [0, 1, 28, 5000, 1 << 20])
+async def test_a_schedules_traffic_is_what_is_sent(
+    world: World, allgather: str, record_bytes: int
+) -> None:
+    n = 5
+    formed = await form(world, FORMATIONS["tcpstore"], n)
+    before = world.sent(formed.ranks_network)
+    wrong = await gather(formed, allgather, record_bytes)
+    after = world.sent(formed.ranks_network)
+    schedule = ALLGATHERS[allgather]
+    traffic = schedule.traffic(n, schedule.rounds(n), record_bytes)
+    assert after.messages - before.messages == n * traffic.messages
+    assert after.bytes - before.bytes == n * traffic.payload_bytes
+    assert traffic.blocks == n - 1
+    assert wrong.count == 0
