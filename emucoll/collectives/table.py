@@ -29,7 +29,7 @@ def derived_records(
     word).
     """
     words = -(-record_bytes // 8)
-    key = _mix(np.uint64(seed & (2**64 - 1)) + _GOLDEN * np.uint64(call + 1))
+    key = _mix(np.uint64((seed + int(_GOLDEN) * (call + 1)) % 2**64))
     stream = _mix(ranks.astype(np.uint64) + key)[:, None]
     counter = np.arange(1, words + 1, dtype=np.uint64) * _GOLDEN
     return _mix(stream + counter).view(np.uint8).reshape(len(ranks), -1)[:, :record_bytes]
