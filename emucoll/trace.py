@@ -14,10 +14,7 @@ import time
 from array import array
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from emucoll.rank import Rank
+from typing import Any, Protocol
 
 LOOP = "loop"
 IDLE = "-"
@@ -65,6 +62,21 @@ class Trace:
         self.switch(0)
 
 
+class Timed(Protocol):
+    """Whose time is taken: what spans and meters know of a rank."""
+
+    slot: int
+    """Index among the ranks of its trace."""
+    trace: Trace
+    phase: int
+    peer: int | str | None
+    """Whom it may wait for."""
+    youngest: "Span | None"
+    """Its innermost open span."""
+    slow: float
+    """How many times as long its work takes."""
+
+
 class Span:
     """`with rank.span("bootstrap.recv", peer="root"):` one phase of one rank, nested spans
     included.
@@ -76,7 +88,7 @@ class Span:
     __slots__ = ("_open", "_outer", "_outer_peer", "_outer_phase", "_peer", "_phase", "_rank",
                  "_start")  # fmt: skip
 
-    def __init__(self, rank: "Rank", phase: int, peer: int | str | None) -> None:
+    def __init__(self, rank: "Timed", phase: int, peer: int | str | None) -> None:
         """`peer` is what the rank may wait for here: a rank, or a server's name."""
         self._rank = rank
         self._phase = phase
@@ -107,7 +119,7 @@ class Span:
                 rank.phase, rank.peer = span._phase, span._peer
 
 
-_current: ContextVar["Rank | None"] = ContextVar("rank", default=None)
+_current: ContextVar["Timed | None"] = ContextVar("rank", default=None)
 
 
 class Metered(Coroutine[Any, Any, Any]):
@@ -117,7 +129,7 @@ class Metered(Coroutine[Any, Any, Any]):
 
     __slots__ = ("_coroutine", "_rank", "_slow")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], rank: "Rank") -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], rank: "Timed") -> None:
         """Wrap one Task's coroutine."""
         self._coroutine = coroutine
         self._rank = rank
@@ -156,11 +168,11 @@ def slowly(call: Callable[[Any], Any], value: Any, factor: float) -> Any:
             pass
 
 
-def enter_rank(rank: "Rank") -> None:
+def enter_rank(rank: "Timed") -> None:
     """Say, in the context of a Task, that it and the Tasks it starts belong to `rank`."""
     _current.set(rank)
 
 
-def current_rank() -> "Rank | None":
+def current_rank() -> "Timed | None":
     """The rank to which the running Task belongs."""
     return _current.get()
