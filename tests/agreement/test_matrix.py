@@ -1,0 +1,63 @@
+"""The command at every size and every record, for each formation and AllGather: pairs of size and
+record, not their whole product.
+"""
+
+import pytest
+
+from emucoll.collectives import ALLGATHERS
+from emucoll.formation import FORMATIONS
+from tests.agreement.commands import emucoll_run
+
+SIZES = {1, 2, 3, 5, 8, 15, 64, 257, 1024}
+RECORDS = {0, 1, 28, 120, 2320, 1 << 20}
+
+PAIRS = {
+    ("tcpstore", "ring-pipelined"): [
+        (1, 28), (2, 0), (3, 1), (5, 120), (8, 2320), (15, 28), (64, 1 << 20), (257, 120),
+        (1024, 28),
+    ],
+    ("tcpstore", "ring"): [
+        (1, 0), (2, 1), (3, 28), (5, 120), (8, 1 << 20), (15, 2320), (64, 28), (257, 2320),
+        (1024, 0),
+    ],
+    ("nccl-root", "ring-pipelined"): [
+        (1, 120), (2, 28), (3, 2320), (5, 0), (8, 1 << 20), (15, 1), (64, 120), (257, 28),
+        (1024, 2320),
+    ],
+    ("nccl-root", "ring"): [
+        (1, 28), (2, 120), (3, 2320), (5, 1), (8, 0), (15, 28), (64, 1 << 20), (257, 1),
+        (1024, 0),
+    ],
+}  # fmt: skip
+"""Lockstep costs a microsecond of CPU or ten a message, so its 1,024 ranks send the sizes alone."""
+
+CASES = [(*names, n, record) for names, pairs in PAIRS.items() for n, record in pairs]
+
+
+def test_nothing_is_left_out() -> None:
+    assert set(PAIRS) == {(f, a) for f in FORMATIONS for a in ALLGATHERS}
+    for pairs in PAIRS.values():
+        assert {n for n, _ in pairs} == SIZES
+        assert {record for _, record in pairs} == RECORDS
+        assert all(n <= 64 for n, record in pairs if record == 1 << 20)
+
+
+@pytest.mark.parametrize(("formation", "allgather", "n", "record_bytes"), CASES)
+def test_a_run(formation: str, allgather: str, n: int, record_bytes: int) -> None:
+    workers = min(n, 2)
+    result = emucoll_run(
+        "-np", n, "--formation", formation, "--allgather", allgather,
+        "--record-bytes", record_bytes, "--workers", workers, "--deadline", "90s",
+    )  # fmt: skip
+    assert result.ok, result.error
+    assert result.exit_code == 0
+    assert result.wrong == 0
+    assert result.workers == workers
+    (gathered,) = result.allgathers
+    assert (gathered.name, gathered.record_bytes) == (allgather, record_bytes)
+    assert gathered.wrong == 0
+    assert gathered.steps == gathered.of_steps == n - 1
+    assert gathered.transfers == n * (n - 1)
+    assert result.descriptors.held_per_rank == 3
+    assert result.work.ranks is not None
+    assert result.work.ranks.connections == 2 * n
