@@ -11,10 +11,9 @@ import hmac
 import random
 import secrets
 import signal
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 import zmq
@@ -130,56 +129,77 @@ class Controller:
     # -- the whole
 
     async def run(self) -> Outcome:
-        """Run to the end, whatever end; never raises for what happens inside the run."""
-        context = zmq.asyncio.Context()
-        self._socket = context.socket(zmq.ROUTER)
-        self._socket.linger = 200
-        self._socket.handshake_ivl = HANDSHAKE_IVL_MS
-        self._socket.maxmsgsize = MAX_MESSAGE_BYTES
-        self._socket.sndhwm = self._socket.rcvhwm = 0
-        self._socket.ipv6 = "[" in self._bind
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._interrupt)
-        deadline: asyncio.TimerHandle | None = None
+        """Run to the end, whatever end; what happens inside the run is in the outcome.
+
+        Raises HarnessError when no run can begin.
+        """
+        with (
+            self._signals(),
+            zmq.asyncio.Context() as context,
+            self._router(context) as self._socket,
+        ):
+            await self._run()
+        return self.outcome
+
+    async def _run(self) -> None:
+        deadline = asyncio.get_running_loop().call_later(
+            self.spec.deadline_s, self._take, DeadlineReached()
+        )
         try:
-            with tempfile.TemporaryDirectory(prefix="emucoll-") as directory:
-                try:
-                    self._socket.bind(self._bind)
-                    endpoint = (
-                        bytes(self._socket.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
-                    )
-                    self._spawn(self._listen())
-                    deadline = loop.call_later(self.spec.deadline_s, self._take, DeadlineReached())
-                    await self._launch(endpoint, Path(directory))
-                    await self._done.wait()
-                finally:
-                    await self._end()
+            self._spawn(self._listen())
+            await self._launch()
+            await self._done.wait()
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
+            await self._end()
             for timer in (deadline, self._timer):
                 if timer is not None:
                     timer.cancel()
             for task in list(self._tasks):
                 task.cancel()
-            self._socket.close()
-            context.term()
             self._sources.release()
-        return self.outcome
 
-    async def _launch(self, endpoint: str, directory: Path) -> None:
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM are events of the run; afterwards they are what they were before."""
+        loop = asyncio.get_running_loop()
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number in before:
+            loop.add_signal_handler(number, self._interrupt)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                loop.remove_signal_handler(number)
+                signal.signal(number, handler)
+
+    def _router(self, context: zmq.asyncio.Context) -> zmq.asyncio.Socket:
+        router = context.socket(zmq.ROUTER)
+        router.linger = 200
+        router.handshake_ivl = HANDSHAKE_IVL_MS
+        router.maxmsgsize = MAX_MESSAGE_BYTES
+        router.sndhwm = router.rcvhwm = 0
+        router.ipv6 = "[" in self._bind
+        try:
+            router.bind(self._bind)
+        except zmq.ZMQError as error:
+            router.close()
+            raise HarnessError(f"the controller cannot listen on {self._bind}: {error}") from None
+        return router
+
+    async def _launch(self) -> None:
+        endpoint = bytes(self._socket.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
         for name in (self._server, *self._workers):
-            if self._done.is_set():
-                return
             try:
-                process = await Process.start(name, endpoint, self._token, directory)
+                process = await Process.start(name, endpoint, self._token)
             except HarnessError as error:
                 self._take(Trouble(Weight.BROKEN, error))
                 return
             self._processes[name] = process
             self.outcome.pids[name] = process.pid
             self._spawn(self._mourn(process))
+            if self._stopping:  # interrupted meanwhile: nobody has told this one
+                process.kill()
+                return
         self._on_pids(self.outcome.pids)
 
     async def _end(self) -> None:
@@ -210,9 +230,13 @@ class Controller:
 
     async def _mourn(self, process: Process) -> None:
         code = await process.wait()
-        if not self._stopping:
-            lost = Lost(process.name, code, process.last_words())
-            self._take(Trouble(Weight.PROCESS_LOST, lost))
+        if self._stopping:
+            await asyncio.sleep(GRACE_S)  # its report may still be on the way
+            reported = process.name != self._server or process.name in self.outcome.servers
+            if reported or self.lifecycle.stage is not Stage.CLOSING:
+                return
+        lost = Lost(process.name, code, process.last_words())
+        self._take(Trouble(Weight.PROCESS_LOST, lost))
 
     async def _listen(self) -> None:
         while True:

@@ -4,6 +4,8 @@ A worker or server is a command that takes the controller's address, so that Slu
 another host can start it too. Each gets a process group of its own, so that Ctrl-C reaches the
 controller alone, and the run's token in its environment, where `ps` does not show it. They stay in
 one session: where the kernel schedules by session (autogroup), niceness counts only within one.
+What a process says goes into a file without a name, which nobody has to remove, not even after the
+controller was killed.
 """
 
 import asyncio
@@ -13,44 +15,47 @@ import random
 import signal
 import socket
 import sys
-from pathlib import Path
+import tempfile
+from typing import IO
 
 from emucoll.errors import HarnessError
 from harness.control.link import TOKEN_VARIABLE
 
 _MODULES = {"worker": "harness.control.worker", "server": "harness.control.server"}
 _STOP_S = 5.0
+_LAST_WORDS_BYTES = 4096
 
 
 class Process:
     """One started process."""
 
-    def __init__(self, name: str, handle: asyncio.subprocess.Process, log: Path) -> None:
-        """`log` holds what it writes to stderr."""
+    def __init__(self, name: str, handle: asyncio.subprocess.Process, log: IO[bytes]) -> None:
+        """`log` holds what it writes to stdout and stderr."""
         self.name = name
         self.pid = handle.pid
         self._handle = handle
         self._log = log
 
     @classmethod
-    async def start(cls, name: str, endpoint: str, token: str, directory: Path) -> "Process":
+    async def start(cls, name: str, endpoint: str, token: str) -> "Process":
         """Start worker or server `name`. Raises HarnessError."""
         module = _MODULES["worker" if name.startswith("worker") else "server"]
-        log = directory / f"{name.replace(' ', '-')}.log"
         # One thread a process is enough; without these numpy's BLAS would allocate for every core.
         threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        try:
-            with log.open("wb") as stderr:
+        with contextlib.ExitStack() as stack:
+            try:
+                log = stack.enter_context(tempfile.TemporaryFile())
                 handle = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-m", module, endpoint, name),
                     stdin=asyncio.subprocess.DEVNULL,
-                    stdout=stderr,
-                    stderr=stderr,
+                    stdout=log,
+                    stderr=log,
                     env={**os.environ, **threads, TOKEN_VARIABLE: token},
                     process_group=0,
                 )
-        except OSError as error:
-            raise HarnessError(f"{name} could not be started: {error.strerror}") from None
+            except OSError as error:
+                raise HarnessError(f"{name} could not be started: {error.strerror}") from None
+            stack.pop_all()
         return cls(name, handle, log)
 
     async def wait(self) -> int:
@@ -63,10 +68,14 @@ class Process:
         return self._handle.returncode
 
     def last_words(self, lines: int = 3) -> str:
-        """The end of what it wrote to stderr."""
-        with contextlib.suppress(OSError):
-            return "\n".join(self._log.read_text(errors="replace").strip().splitlines()[-lines:])
-        return ""
+        """The end of what it said; empty once it is known to have stopped."""
+        if self._log.closed:
+            return ""
+        # The process writes where the file's offset stands: it is read without moving that.
+        descriptor = self._log.fileno()
+        start = max(0, os.fstat(descriptor).st_size - _LAST_WORDS_BYTES)
+        said = os.pread(descriptor, _LAST_WORDS_BYTES, start).decode(errors="replace")
+        return "\n".join(said.strip().splitlines()[-lines:])
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -82,6 +91,8 @@ class Process:
             self.kill()
             await self._handle.wait()
             return False
+        finally:
+            self._log.close()
         return True
 
 

@@ -20,6 +20,8 @@ TOKEN_VARIABLE = "EMUCOLL_TOKEN"
 """The environment variable in which a started process finds the run's token."""
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 REGISTRATION_S = 60.0
+CONNECT_TRIES = 20
+"""Refused connects, 0.1 s apart, until a controller that we never reached counts as gone."""
 EXIT_CONTROLLER_LOST = 3
 
 
@@ -34,7 +36,9 @@ class Link:
         self._socket.sndhwm = self._socket.rcvhwm = 0
         self._socket.maxmsgsize = MAX_MESSAGE_BYTES
         self._socket.ipv6 = "[" in endpoint
-        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._monitor = self._socket.get_monitor_socket(
+            zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED
+        )
         self._watch = asyncio.create_task(self._leave_when_alone())
         self._socket.connect(endpoint)
         self._outbox: asyncio.Queue[bytes] = asyncio.Queue()
@@ -83,7 +87,10 @@ class Link:
             self._outbox.task_done()
 
     async def _leave_when_alone(self) -> None:
-        await recv_monitor_message(self._monitor)
+        tries = 0
+        while tries < CONNECT_TRIES:
+            event = (await recv_monitor_message(self._monitor))["event"]
+            tries += 1 if event == zmq.EVENT_CONNECT_RETRIED else CONNECT_TRIES
         os._exit(EXIT_CONTROLLER_LOST)
 
     async def close(self) -> None:

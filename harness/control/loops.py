@@ -17,6 +17,8 @@ try:
 except ImportError:
     uvloop = None
 
+LOOP = "asyncio" if uvloop is None else "uvloop"
+"""The event loop of this process's workers and servers, unless they live in another environment."""
 
 SERVER_NICENESS = -10
 """The root or store goes before the workers, as if it had a core to itself, which in a cluster it
@@ -38,11 +40,8 @@ def run_loop(main: Callable[[str], Coroutine[Any, Any, None]], is_server: bool) 
     _set_priority(is_server)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise_descriptor_limit()
-    if uvloop is None:
-        asyncio.run(main("asyncio"))
-    else:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(main("uvloop"))
+    with asyncio.Runner(loop_factory=None if uvloop is None else uvloop.new_event_loop) as runner:
+        runner.run(main(LOOP))
 
 
 def _set_priority(is_server: bool) -> None:

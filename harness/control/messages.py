@@ -242,4 +242,7 @@ def encode(message: AnyMessage) -> bytes:
 
 def decode(data: bytes) -> AnyMessage:
     """The message in a frame. Raises msgspec.MsgspecError for anything else."""
-    return _decoder.decode(data)
+    try:
+        return _decoder.decode(data)
+    except RecursionError as error:  # a stranger's frame, nested a thousand deep
+        raise msgspec.DecodeError(str(error)) from None

@@ -10,6 +10,8 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Coroutine
+from typing import Any
 
 from emucoll.errors import EmucollError, UsageError
 from emucoll.net.tcp import TcpClock, TcpNetwork
@@ -84,11 +86,14 @@ class Server:
             version=f"NCCL {version_text(version)}",
         )
 
-    async def _guard(self, serving: "asyncio.Future[None] | object") -> None:
+    async def _guard(self, serving: Coroutine[Any, Any, None]) -> None:
         try:
-            await serving  # type: ignore[misc]
+            await serving
         except EmucollError as error:
             self._link.send(Broken(kind="harness", what=str(error)))
+        except Exception as error:
+            what = f"the {self._setup.kind} crashed: {type(error).__name__}: {error}"
+            self._link.send(Broken(kind="harness", what=what))
 
     def _seen(self, check_ins: int) -> None:
         if check_ins == self._setup.kill_at:
@@ -131,7 +136,14 @@ async def serve(controller: str, process: str, loop_name: str) -> None:
     """Serve until told to stop."""
     link = Link(controller, process, loop_name)
     setup = await link.receive()
-    assert isinstance(setup, ServerSetup)
+    if isinstance(setup, ServerSetup):
+        await _serve(link, setup)
+    else:  # interrupted before it began
+        assert isinstance(setup, Stop)
+    await link.close()
+
+
+async def _serve(link: Link, setup: ServerSetup) -> None:
     server = Server(link, setup)
     try:
         link.send(server.start())
@@ -143,7 +155,6 @@ async def serve(controller: str, process: str, loop_name: str) -> None:
         pass
     link.send(server.report())
     server.close()
-    await link.close()
 
 
 if __name__ == "__main__":

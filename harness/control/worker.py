@@ -404,7 +404,14 @@ async def work(controller: str, process: str, loop_name: str) -> None:
     """Work until told to stop."""
     link = Link(controller, process, loop_name)
     setup = await link.receive()
-    assert isinstance(setup, Setup)
+    if isinstance(setup, Setup):
+        await _work(link, process, setup)
+    else:  # interrupted before it began
+        assert isinstance(setup, Stop)
+    await link.close()
+
+
+async def _work(link: Link, process: str, setup: Setup) -> None:
     worker: Worker | None = None
     try:
         worker = Worker(link, setup)
@@ -416,7 +423,6 @@ async def work(controller: str, process: str, loop_name: str) -> None:
             worker.handle(message)
     if worker is not None:
         worker.close()
-    await link.close()
 
 
 if __name__ == "__main__":
