@@ -5,7 +5,8 @@ from typing import Any
 import click
 
 from emucoll.errors import UsageError
-from harness.cli.options import failed_document, finish, make_spec, spec_options
+from harness.cli.options import complain, failed_document, finish, make_spec, spec_options
+from harness.control.loops import LOOP
 from harness.engine.loopback import plan
 from harness.preflight.arithmetic import Plan
 from harness.report.doctor import render_doctor
@@ -29,10 +30,9 @@ def doctor(as_json: bool, **options: Any) -> None:
     except UsageError as error:
         failed = failed_document(error, spec, 2)
         if not as_json:
-            click.echo(render_failure(failed), err=True, nl=False)
+            complain(render_failure(failed))
         document = DoctorResult(spec=spec, ok=False, error=failed.error, fits=None)
         finish(document, "", as_json, 2)
-        return
     result = _result(spec, layout)
     finish(result, render_doctor(result, layout), as_json, 0 if layout.fits else 2)
 
@@ -57,7 +57,7 @@ def _result(spec: Spec, layout: Plan) -> DoctorResult:
     return DoctorResult(
         kind="projected",
         spec=spec,
-        environment=read_environment("uvloop"),
+        environment=read_environment(LOOP),
         seed=spec.seed,
         ok=layout.fits,
         fits=layout.fits,

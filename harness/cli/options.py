@@ -2,9 +2,10 @@
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -164,22 +165,35 @@ def emit(data: bytes) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except (BrokenPipeError, ValueError):
-        abandon_stdout()
+        _abandon(1)
     except OSError as error:
-        abandon_stdout()
+        _abandon(1)
         raise UsageError(f"cannot write to stdout: {error.strerror}") from None
 
 
-def abandon_stdout() -> None:
-    """Nobody reads stdout any more: keep the interpreter from trying again when it exits."""
+def complain(text: str) -> None:
+    """Write to stderr, if anybody reads it."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        _abandon(2)
+
+
+def _abandon(descriptor: int) -> None:
+    """Nobody reads there any more: keep the interpreter from trying again when it exits."""
     with contextlib.suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
+        os.dup2(null, descriptor)
         os.close(null)
 
 
-def finish(result: AnyResult, text: str, as_json: bool, exit_code: int) -> None:
-    """Print the result and end the command."""
+def finish(result: AnyResult, text: str, as_json: bool, exit_code: int) -> NoReturn:
+    """Print the result and end the command. A Ctrl-C comes too late now: the document is whole, and
+    the exit code that of the result. SIGTERM ends a command that waits for its reader.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     emit(to_json(result) if as_json else text.encode(errors="backslashreplace"))
     raise SystemExit(exit_code)
 

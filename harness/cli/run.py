@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from emucoll.errors import HarnessError, UsageError
-from harness.cli.options import failed_document, finish, make_spec, spec_options
+from harness.cli.options import complain, failed_document, finish, make_spec, spec_options
 from harness.engine.loopback import run as run_loopback
 from harness.report.failure import render_failure
 from harness.report.progress import Progress
@@ -37,10 +37,9 @@ def run(as_json: bool, quiet: bool, **options: Any) -> None:
         failed = failed_document(error, spec, code)
         progress.close()
         if not as_json:
-            click.echo(render_failure(failed), err=True, nl=False)
+            complain(render_failure(failed))
         finish(failed, "", as_json, code)
-        return
     progress.close()
     if result.error is not None and not as_json:
-        click.echo(render_failure(result), err=True, nl=False)
+        complain(render_failure(result))
     finish(result, render(result), as_json, result.exit_code)
