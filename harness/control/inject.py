@@ -12,7 +12,7 @@ from emucoll.collectives.rings import HEADER_BYTES
 from emucoll.collectives.schedule import Schedule
 from emucoll.errors import UsageError
 from emucoll.net.base import Buffer, Channel
-from harness.spec import RankFault, Spec
+from harness.spec import RankFault, Spec, WorkerKill
 
 
 class InjectedFault(Exception):
@@ -20,16 +20,19 @@ class InjectedFault(Exception):
 
 
 class RankFaults:
-    """The faults of one spec. Raises UsageError where there is nothing to corrupt."""
+    """The faults of one spec. Raises UsageError for one that could never happen."""
 
     def __init__(self, spec: Spec, schedule: Schedule) -> None:
         """Read the spec's injections."""
         self._faults = [fault for fault in spec.inject if isinstance(fault, RankFault)]
-        self._flips = {
-            fault.rank: flip_position(spec, schedule, fault.where)
-            for fault in self._faults
-            if fault.what == "corrupt" and fault.where is not None
-        }
+        self._flips: dict[int, set[int]] = {}
+        for fault in self._faults:
+            if fault.what == "corrupt" and fault.where is not None:
+                position = flip_position(spec, schedule, fault.where)
+                self._flips.setdefault(fault.rank, set()).add(position)
+        for kill in spec.inject:
+            if isinstance(kill, WorkerKill):
+                _check_kill(kill, spec, schedule)
 
     def _has(self, rank: int, what: str) -> bool:
         return any(fault.rank == rank and fault.what == what for fault in self._faults)
@@ -54,9 +57,10 @@ class RankFaults:
         )
 
     def corrupting(self, rank: int, channel: Channel) -> Channel:
-        """The channel on which this rank sends, with its flipped byte if it has one."""
-        position = self._flips.get(rank)
-        return channel if position is None else _Corrupting(channel, position)
+        """The channel on which this rank sends, with its flipped bytes if it has any."""
+        for position in self._flips.get(rank, ()):
+            channel = _Corrupting(channel, position)
+        return channel
 
     def killing(self, channel: Channel) -> Channel:
         """A channel that ends this process with SIGKILL when the first bytes arrive."""
@@ -85,6 +89,17 @@ def flip_position(spec: Spec, schedule: Schedule, where: str) -> int:
     step = {"first": 0, "forwarded": 1, "last": rounds - 1}[where]
     framed = spec.record_bytes + (HEADER_BYTES if sized else 0)
     return step * framed + framed - 1
+
+
+def _check_kill(kill: WorkerKill, spec: Spec, schedule: Schedule) -> None:
+    """Raise UsageError where no first block arrives, for a run that is ok would be taken for one
+    that survived its fault.
+    """
+    if schedule.rounds(spec.nranks) == 0 or (schedule.frames == "bare" and spec.record_bytes == 0):
+        raise UsageError(
+            f"--inject worker={kill.worker}:kill: no block arrives in {schedule.name} of "
+            f"{spec.nranks} ranks and records of {spec.record_bytes} bytes"
+        )
 
 
 class _Passing:

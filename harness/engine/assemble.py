@@ -30,6 +30,8 @@ SATURATED = 0.85
 """Share of the cores' time, or of one core for a built-in server, above which the harness's own CPU
 was the limit.
 """
+SHOWN_WRONG = 16
+"""Wrong blocks that a result names."""
 OUTSIDE = "run"
 """`within` of the phase that lies outside a rank's own total."""
 Times = dict[str, npt.NDArray[np.float64]]
@@ -96,11 +98,7 @@ def result(
         formation=_formation(spec, outcome),
         allgathers=[_allgather(spec, finished)],
         wrong=wrong,
-        wrong_blocks=[
-            WrongBlock(rank=rank, block=block, what=what)
-            for worker in finished
-            for rank, block, what in worker.wrong_blocks
-        ][:16],
+        wrong_blocks=_wrong_blocks(spec, finished),
         phases=_phases(times, finished),
         work=_work(outcome, measured, finished),
         memory=_memory(spec, outcome, measured, finished),
@@ -111,6 +109,17 @@ def result(
         saturated=saturated,
     )
     return run, times
+
+
+def _wrong_blocks(spec: Spec, finished: list[m.Finished]) -> list[WrongBlock]:
+    """Those first that had travelled least: nearest to where they went wrong."""
+    wrong = [
+        WrongBlock(rank=rank, block=block, what=what)
+        for worker in finished
+        for rank, block, what in worker.wrong_blocks
+    ]
+    wrong.sort(key=lambda each: ((each.rank - (each.block or 0)) % spec.nranks, each.rank))
+    return wrong[:SHOWN_WRONG]
 
 
 def _formation(spec: Spec, outcome: Outcome) -> Formation:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from emucoll.errors import HarnessError, UsageError
 from harness.control import messages as m
-from harness.control.controller import Lost, Outcome
+from harness.control.controller import Lost, Outcome, Placement
 from harness.control.launch import describe_exit
 from harness.control.lifecycle import Stage, Trouble, Weight
-from harness.results.schema import RunError, Waiting
+from harness.results.schema import RunError, RunResult, Waiting
 from harness.spec import Spec
 
 _SERVERS: dict[int, int | str | None] = {
@@ -63,6 +63,24 @@ def diagnose(spec: Spec, outcome: Outcome) -> tuple[RunError, int]:
         else "see the cause; `emucoll doctor` shows this machine's limits",
     )
     return error, USAGE if usage else HARNESS
+
+
+def wrong_data(run: RunResult, placement: Placement) -> RunError:
+    """The error of a run that came to its end with wrong blocks."""
+    first = run.wrong_blocks[0]
+    before = (first.rank - 1) % (run.nranks or 1)
+    blocks = "1 block" if run.wrong == 1 else f"{run.wrong} blocks"
+    [worker] = [index for index, share in enumerate(placement.shares) if first.rank in share]
+    return RunError(
+        what=f"{blocks} arrived wrong, first block {first.block} at rank {first.rank}",
+        evidence=f"rank {first.rank}, block {first.block}: {first.what}",
+        cause=f"rank {before} sent it wrong, or it changed on its way from there",
+        next=f"look at rank {before}",
+        rank=first.rank,
+        phase="bootstrap.ring",
+        peer=before,
+        worker=worker,
+    )
 
 
 def _doing(outcome: Outcome) -> str:

@@ -3,6 +3,7 @@ storage.
 """
 
 import asyncio
+import os
 import resource
 import time
 
@@ -15,15 +16,15 @@ from emucoll.rank import stagger_s
 from harness.control.controller import Controller, Outcome, Placement
 from harness.control.inject import RankFaults
 from harness.control.lifecycle import Stage
-from harness.control.loops import raise_descriptor_limit
+from harness.control.loops import LOOP, raise_descriptor_limit
 from harness.engine import assemble
-from harness.engine.diagnose import diagnose
+from harness.engine.diagnose import diagnose, wrong_data
 from harness.engine.kernel import KernelMemory
 from harness.preflight.arithmetic import Demand, Plan, fit, refusal
 from harness.preflight.machine import Machine, read_machine
 from harness.report.progress import Progress
 from harness.results.environment import Environment, read_environment
-from harness.results.schema import RunResult, RunWarning
+from harness.results.schema import RunError, RunResult, RunWarning
 from harness.results.storage import Pids, check_writable, save, save_pids
 from harness.spec import ServerKill, Spec, WorkerKill
 
@@ -81,7 +82,7 @@ def run(spec: Spec, progress: Progress) -> RunResult:
     _check_injections(spec, layout)
     if spec.out is not None:
         check_writable(spec.out)
-    environment = read_environment("uvloop")
+    environment = read_environment(LOOP)
     warnings = [
         RunWarning(code=limit.name, text=f"{limit.because}; {limit.remedy}")
         for limit in layout.warnings
@@ -100,8 +101,19 @@ def run(spec: Spec, progress: Progress) -> RunResult:
     )
     result, times = _conclude(spec, placement, outcome, measured)
     if spec.out is not None:
-        save(result, times, spec.out)
+        _save(result, times, spec.out)
     return result
+
+
+def _save(result: RunResult, times: assemble.Times, directory: str) -> None:
+    """Keep it; where that fails the result says so, for it may have taken minutes."""
+    try:
+        save(result, times, directory)
+    except UsageError as error:
+        result.warnings = [*result.warnings, RunWarning(code="not-saved", text=str(error))]
+        if result.ok:
+            result.ok, result.exit_code = False, 2
+            result.error = RunError(what=str(error), next="the numbers are in this document alone")
 
 
 def _check(spec: Spec) -> None:
@@ -137,7 +149,10 @@ def _conclude(
     spec: Spec, placement: Placement, outcome: Outcome, measured: assemble.Measured
 ) -> tuple[RunResult, assemble.Times]:
     if outcome.trouble is None:
-        return assemble.result(spec, placement, outcome, measured)
+        run, times = assemble.result(spec, placement, outcome, measured)
+        if not run.ok:
+            run.error = wrong_data(run, placement)
+        return run, times
     error, exit_code = diagnose(spec, outcome)
     failed = RunResult(
         kind="measured",
@@ -186,8 +201,14 @@ class _Watch:
         self._progress.note(f"process ids: {text}")
         if self._spec.out is not None:
             workers = [pid for name, pid in pids.items() if name.startswith("worker")]
+            own = os.getpid()
             save_pids(
-                Pids(root=pids.get("root"), store=pids.get("store"), workers=workers),
+                Pids(
+                    controller=own,
+                    root=pids.get("root"),
+                    store=pids.get("store"),
+                    workers=workers,
+                ),
                 self._spec.out,
             )
 

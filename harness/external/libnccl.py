@@ -39,7 +39,10 @@ def find_library(path: str | None = None) -> Path:
     """
     if path is not None:
         if not Path(path).is_file():
-            raise UsageError(f"there is no libnccl at {path}: no such file")
+            raise UsageError(
+                f"there is no libnccl at {path}: no such file. "
+                "`pip install 'emucoll[interop]'` gets one, which --root libnccl then finds"
+            )
         return Path(path)
     found = _in_wheels() or _in_library_path()
     if found is not None:
