@@ -214,6 +214,28 @@ async def test_a_peer_that_closes_while_data_is_queued_for_it(world: World) -> N
         await near.send(b"more")
 
 
+async def test_our_own_close_right_after_the_peers_tells_the_writer(world: World) -> None:
+    near, far, *_ = await connected(world)
+    writer = asyncio.ensure_future(near.send(bytes(32 * MIB)))
+    await settle(world)
+    far.close()
+    near.close()
+    with pytest.raises(ConnectionClosed):
+        await writer
+
+
+@pytest.mark.parametrize("some", [False, True])
+async def test_data_and_the_end_in_one_piece(world: World, some: bool) -> None:
+    near, far, *_ = await connected(world)
+    receiving = asyncio.ensure_future(far.recv_some(100) if some else far.recv(4))
+    await settle(world)
+    await near.send(b"abcd")
+    near.close()
+    assert bytes(await receiving) == b"abcd"
+    with pytest.raises(ConnectionClosed):
+        await far.recv(1)
+
+
 async def test_close_is_idempotent(world: World) -> None:
     near, far, *_ = await connected(world)
     for _ in range(3):

@@ -28,17 +28,18 @@ async def connected(network: TcpNetwork) -> tuple[TcpChannel, TcpChannel]:
     return near, await listener.accept()
 
 
-async def everything_ready(
-    world: World, count: int, orders: list[float], served: list[float]
-) -> list[asyncio.Task[None]]:
-    """`count` drives, each with a byte to read before anybody is served, in the order in which they
-    then are.
+async def all_waiting(
+    world: World, orders: list[float], served: list[float]
+) -> tuple[list[TcpChannel], list[asyncio.Task[None]]]:
+    """A drive for each of `orders` that waits for a byte, served in that order; the channels on
+    which to send it.
     """
     near_network, far_network = world.network(), world.network()
+    assert isinstance(near_network, TcpNetwork)
     assert isinstance(far_network, TcpNetwork)
     listener = far_network.listen()
     near, far = [], []
-    for _ in range(count):
+    for _ in orders:
         near.append(await near_network.connect(listener.address, 10.0))
         far.append(await listener.accept())
 
@@ -52,6 +53,14 @@ async def everything_ready(
     ]
     await settle(world)
     far_network.dispatch_in_order(list(zip(far, orders, strict=True)))
+    return near, waits
+
+
+async def everything_ready(
+    world: World, count: int, orders: list[float], served: list[float]
+) -> list[asyncio.Task[None]]:
+    """As `all_waiting`, and each has its byte before anybody is served."""
+    near, waits = await all_waiting(world, orders, served)
     for channel in random.Random(7).sample(near, count):
         channel.send(b"x")  # not a turn of the loop in between
     return waits
@@ -88,6 +97,33 @@ async def test_a_batch_leaves_the_loop_its_turn(
     steps = [after - before for before, after in itertools.pairwise(seen)]
     assert max(steps) <= 8, "a batch from the reader and one from the rest, at most"
     assert len(seen) > 2
+
+
+async def test_news_in_every_turn_leave_the_loop_its_turns(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tcp, "ORDERED_BATCH", 1)
+    served: list[float] = []
+    near, waits = await all_waiting(world, [float(order) for order in range(100)], served)
+    late = iter(near[50:])
+
+    def more() -> None:
+        """Something new comes just after each dispatch."""
+        for channel in late:
+            channel.send(b"x")
+            break
+
+    assert isinstance(world, TcpWorld)
+    world.networks[1]._after_dispatch = more
+    for channel in near[:50]:
+        channel.send(b"x")
+    most = 0
+    while len(served) < 100:
+        before = len(served)
+        await asyncio.sleep(0)
+        most = max(most, len(served) - before)
+    await asyncio.gather(*waits)
+    assert most <= 2, "one for the reader and one for the rest, however long it goes on"
 
 
 async def test_a_network_closed_in_mid_batch_says_nothing(

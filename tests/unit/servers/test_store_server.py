@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from emucoll.errors import ConnectionClosed
-from emucoll.net.base import Channel, Network
+from emucoll.net.base import Buffer, Channel, Network
 from emucoll.net.tcp import TcpChannel
 from emucoll.servers.store import StoreServer
 from emucoll.wire.address import Address
@@ -150,6 +150,8 @@ async def test_a_waiting_client_that_has_gone_harms_nobody(world: World) -> None
         await gone.send(wait_request((b"k",)) + ping(2))
         assert await gone.recv(4) == echo(2)
         gone.abort()
+        while store.server.state.stuck_waits():
+            await world.clock.sleep(0.001)
         await setting.send(set_request(b"k", b"v") + ping(3))
         assert await setting.recv(4) == echo(3)
         assert await store.value(b"k") == b"v"
@@ -192,6 +194,59 @@ async def test_replies_above_the_buffers_before_rubbish(world: World) -> None:
         channel = await store.client()
         await channel.send(set_request(b"k", value) + get_request(b"k") + b"\xff")
         assert len(await rest(channel)) == 8 + len(value)
+
+
+class Recording:
+    """A channel that brings `data`, and keeps what was asked of it."""
+
+    bound = 1 << 20
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.calls: list[str] = []
+        self.closed = asyncio.Event()
+
+    async def send(self, data: Buffer, messages: int = 1) -> None:
+        self.calls.append(f"send {bytes(data).hex()} {messages}")
+
+    async def flush(self) -> None:
+        self.calls.append("flush")
+
+    async def recv(self, n: int) -> bytes:
+        raise AssertionError("the store takes what comes")
+
+    async def recv_some(self, limit: int) -> Buffer:
+        data, self._data = self._data, b""
+        return data
+
+    def close(self) -> None:
+        self.calls.append("close")
+        self.closed.set()
+
+
+class Brings:
+    """A listener to which one client comes."""
+
+    address = Address("127.0.0.1", 1)
+
+    def __init__(self, channel: Channel) -> None:
+        self._channels = [channel]
+
+    async def accept(self) -> Channel:
+        if not self._channels:
+            await asyncio.Event().wait()
+        return self._channels.pop()
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+async def test_the_replies_before_a_fault_are_gone_before_it_closes(world: World) -> None:
+    channel = Recording(validate() + ping(7) + ping(8) + b"\xff")
+    serving = asyncio.create_task(StoreServer(world.clock).serve(Brings(channel)))
+    await channel.closed.wait()
+    serving.cancel()
+    assert channel.calls == ["send 0700000008000000 2", "flush", "close"]
 
 
 async def test_a_valid_first_request_and_rubbish_in_one_piece(world: World) -> None:
