@@ -54,6 +54,9 @@ class World(Protocol):
     def sent(self, network: Network) -> Sent:
         """What that process has sent so far."""
 
+    def close(self, network: Network) -> None:
+        """End that process: its connections are reset, its listeners closed. Idempotent."""
+
     def run(self, main: Coroutine[Any, Any, T], deadline_s: float = DEADLINE_S) -> T:
         """Run a coroutine to its end, then close every network."""
 
@@ -83,6 +86,10 @@ class TcpWorld:
         assert isinstance(network, TcpNetwork)
         counters = network.counters
         return Sent(counters.messages, counters.bytes_sent, counters.connects)
+
+    def close(self, network: Network) -> None:
+        assert isinstance(network, TcpNetwork)
+        network.close()
 
     def run(self, main: Coroutine[Any, Any, T], deadline_s: float = DEADLINE_S) -> T:
         with asyncio.Runner(loop_factory=self._loop_factory) as runner:

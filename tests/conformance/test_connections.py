@@ -7,7 +7,6 @@ import pytest
 
 from emucoll.errors import ConnectFailed, ConnectionClosed, DeadlineExceeded, EmucollError
 from emucoll.net.base import Channel, Network
-from emucoll.net.tcp import TcpNetwork
 from tests.worlds import World, descriptors, settle
 
 
@@ -150,7 +149,6 @@ async def test_a_cancelled_connect(world: World) -> None:
 async def test_a_closed_network_leaves_nothing(world: World) -> None:
     """`World.run` counts descriptors after every test; here everybody waits in some way as well."""
     here, there = world.network(), world.network()
-    assert isinstance(here, TcpNetwork) or not world.real
     listener = there.listen(0)
     accepting = asyncio.ensure_future(here.listen().accept())
     near = await here.connect(listener.address, 10.0)
@@ -160,8 +158,8 @@ async def test_a_closed_network_leaves_nothing(world: World) -> None:
     writing = asyncio.ensure_future(near.send(bytes(64 << 20)))
     await settle(world)
     for network in (here, there):
-        network.close()  # type: ignore[attr-defined]
-        network.close()  # type: ignore[attr-defined]
+        world.close(network)
+        world.close(network)
     waits: tuple[asyncio.Future[Channel] | asyncio.Future[bytes] | asyncio.Future[None], ...]
     waits = (accepting, connecting, reading, writing)
     for waiting in waits:
