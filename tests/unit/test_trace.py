@@ -231,7 +231,7 @@ def test_a_slow_rank_takes_a_multiple_of_its_cpu() -> None:
 
 async def test_tasks_know_whose_they_are(hands: Hands) -> None:
     ranks = make_ranks(hands, 2)
-    seen: list[Rank | None] = []
+    seen: list[object] = []
 
     async def child() -> None:
         await asyncio.sleep(0)
