@@ -17,8 +17,8 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 LOOP = "loop"
-IDLE = "-"
-"""The phase of a rank that is in none."""
+IDLE = "starting"
+"""The phase of a rank that is in none yet."""
 
 
 class Trace:

@@ -7,6 +7,7 @@ errors alone.
 """
 
 import difflib
+import ipaddress
 import math
 import re
 from typing import Literal, TypeAlias
@@ -75,6 +76,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """How long an accepted peer may take over its hello before it is dropped."""
     inject: tuple[Injection, ...] = ()
     ip: Literal["4", "6"] = "4"
+    bind: str = "127.0.0.1"
+    """Where the controller listens for its processes; loopback unless told otherwise."""
     uid_stagger_rate: float = 7000.0
     """NCCL_UID_STAGGER_RATE: check-ins per second at one root."""
     uid_stagger_threshold: int = 256
@@ -90,6 +93,10 @@ def check(spec: Spec) -> None:
     _check_counts(spec)
     if not (math.isfinite(spec.deadline_s) and spec.deadline_s > 0):
         raise UsageError(f"--deadline is {spec.deadline_s:g} s: expected more than 0")
+    try:
+        ipaddress.ip_address(spec.bind)
+    except ValueError:
+        raise UsageError(f"--bind {spec.bind!r}: expected an IP address of this machine") from None
     if not (math.isfinite(spec.handshake_s) and spec.handshake_s > 0):
         raise UsageError(f"--handshake-timeout is {spec.handshake_s:g} s: expected more than 0")
     if not (math.isfinite(spec.uid_stagger_rate) and spec.uid_stagger_rate >= 0):

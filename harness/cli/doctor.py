@@ -7,7 +7,7 @@ import click
 from emucoll.errors import UsageError
 from harness.cli.options import complain, failed_document, finish, make_spec, spec_options
 from harness.control.loops import LOOP
-from harness.engine.loopback import plan
+from harness.engine.loopback import plan, refuse_impossible
 from harness.preflight.arithmetic import Plan
 from harness.report.doctor import render_doctor
 from harness.report.failure import render_failure
@@ -26,6 +26,7 @@ def doctor(as_json: bool, **options: Any) -> None:
     spec: Spec | None = None
     try:
         spec = make_spec(options)
+        refuse_impossible(spec)
         layout = plan(spec)
     except UsageError as error:
         failed = failed_document(error, spec, 2)
@@ -47,6 +48,7 @@ def _result(spec: Spec, layout: Plan) -> DoctorResult:
             because=limit.because,
             remedy=limit.remedy,
             fits=None if limit.have is None else limit.ok,
+            severity=limit.severity,
         )
         for limit in layout.limits
     ]
@@ -67,6 +69,8 @@ def _result(spec: Spec, layout: Plan) -> DoctorResult:
             start_window=layout.window,
             transfers=estimates.transfers,
             bytes=estimates.moved_bytes,
+            low_s=estimates.low_s,
+            high_s=estimates.high_s,
             seconds=estimates.start_s + estimates.formation_s + estimates.allgather_s,
             memory_bytes=estimates.memory_bytes,
             because=because,

@@ -68,10 +68,13 @@ def spec_options(command: Command) -> Command:
             "--root",
             default="builtin",
             metavar="builtin|libnccl[:PATH]",
-            help="Whose root [builtin].",
+            help="Who serves as the root: ours, or the root thread of a real libnccl [builtin].",
         ),
         click.option(
-            "--store", default="builtin", metavar="builtin", help="Whose store [builtin]."
+            "--store",
+            default="builtin",
+            metavar="builtin",
+            help="Who serves as the store [builtin].",
         ),
         click.option(
             "--workers",
@@ -84,7 +87,7 @@ def spec_options(command: Command) -> Command:
             type=int,
             default=8,
             metavar="H",
-            help="Ranks on one emulated host [8].",
+            help="Ranks on one emulated host; kept in the result, no effect yet [8].",
         ),
         click.option(
             "--start-window",
@@ -95,13 +98,19 @@ def spec_options(command: Command) -> Command:
         click.option(
             "--steps", type=int, metavar="S", help="Run only the AllGather's first S steps."
         ),
-        click.option("--seed", type=int, default=1, metavar="S", help="Of the records [1]."),
+        click.option(
+            "--seed",
+            type=int,
+            default=1,
+            metavar="S",
+            help="Of the records that ranks contribute [1].",
+        ),
         click.option(
             "--deadline",
             type=TIME,
             default=600.0,
             metavar="T",
-            help="End the run after this long [600s].",
+            help="End the run after this long, the start of its processes included [600s].",
         ),
         click.option(
             "--handshake-timeout",
@@ -128,11 +137,18 @@ def spec_options(command: Command) -> Command:
             help="NCCL_UID_STAGGER_THRESHOLD [256].",
         ),
         click.option(
+            "--bind",
+            default="127.0.0.1",
+            metavar="IP",
+            help="Address at which the controller listens for its workers [127.0.0.1].",
+        ),
+        click.option(
             "--inject",
             type=INJECTION,
             multiple=True,
             metavar="WHAT",
-            help="A fault, e.g. rank=7:never-start, root:kill.",
+            help="A fault, repeatable: rank=R:never-start, rank=R:raise, rank=R:slow=F, "
+            "rank=R:corrupt=header|first|last|forwarded, root:kill, store:kill, worker=K:kill.",
         ),
         click.option("--out", metavar="DIR", help="Keep the result and every rank's times here."),
     ]

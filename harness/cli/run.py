@@ -2,6 +2,7 @@
 byte.
 """
 
+import sys
 from typing import Any
 
 import click
@@ -40,6 +41,6 @@ def run(as_json: bool, quiet: bool, **options: Any) -> None:
             complain(render_failure(failed))
         finish(failed, "", as_json, code)
     progress.close()
-    if result.error is not None and not as_json:
-        complain(render_failure(result))
+    if result.error is not None and not as_json and not sys.stdout.isatty():
+        complain(render_failure(result))  # on a terminal the table, which ends with it, is enough
     finish(result, render(result), as_json, result.exit_code)

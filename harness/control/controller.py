@@ -96,7 +96,6 @@ class Controller:
         placement: Placement,
         on_progress: Callable[["Controller"], None],
         on_pids: Callable[[dict[str, int]], None],
-        bind: str = "tcp://127.0.0.1:*",
     ) -> None:
         """`on_progress` hears of every progress message, `on_pids` when all processes run."""
         self.spec = spec
@@ -109,7 +108,7 @@ class Controller:
         self.lifecycle = Lifecycle(frozenset(workers), frozenset({server}))
         self._on_progress = on_progress
         self._on_pids = on_pids
-        self._bind = bind
+        self._bind = f"tcp://[{spec.bind}]:*" if ":" in spec.bind else f"tcp://{spec.bind}:*"
         self._token = secrets.token_hex(16)
         self._magic = secrets.randbits(64)
         self._comm = secrets.token_hex(4)

@@ -46,7 +46,7 @@ class Process:
             try:
                 log = stack.enter_context(tempfile.TemporaryFile())
                 handle = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", module, endpoint, name),
+                    *(sys.executable, "-P", "-m", module, endpoint, name),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -165,8 +165,7 @@ class Worker:
             return
         rank = self._ranks[self._admitted]
         self._admitted += 1
-        if self._setup.window is not None:
-            self._trace.wall[self._admission][rank.slot] = self._clock.now() - self._started
+        self._trace.wall[self._admission][rank.slot] = self._clock.now() - self._started
         if self._faults.never_starts(rank.rank):
             rank.phase = self._trace.phase(NEVER_STARTED)
             return

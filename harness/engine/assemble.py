@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from emucoll.collectives import ALLGATHERS
 from emucoll.formation import FORMATIONS
+from emucoll.trace import IDLE
 from harness.control import messages as m
 from harness.control.controller import Outcome, Placement
 from harness.results.environment import Environment
@@ -92,6 +93,7 @@ def result(
         exit_code=0 if wrong == 0 else 1,
         nranks=spec.nranks,
         workers=len(placement.shares),
+        servers={name: outcome.server_versions.get(name, "built-in") for name in outcome.servers},
         start_window=placement.window,
         total_s=total_s,
         mean_total_s=float(times["total"].mean()),
@@ -174,7 +176,7 @@ def _phases(times: Times, finished: list[m.Finished]) -> list[Phase]:
         if within is None:
             top = top + each
         phases.append(_phase(name, each, cpu.get(name, 0.0) + _children_cpu(name, cpu), within))
-    phases.append(_phase("rest", times["total"] - top, cpu.get("-", 0.0), None))
+    phases.append(_phase("rest", times["total"] - top, cpu.get(IDLE, 0.0), None))
     loop = Phase(name="loop", cpu_s=cpu.get("loop", 0.0), within=OUTSIDE)
     return [*phases, loop]
 
@@ -284,8 +286,4 @@ def _warnings(spec: Spec, placement: Placement, outcome: Outcome) -> list[RunWar
     if spec.steps is not None and spec.steps < ALLGATHERS[spec.allgather].rounds(spec.nranks):
         text = f"{spec.steps} of {spec.nranks - 1} steps were run; nothing is extrapolated"
         warnings.append(RunWarning(code="steps", text=text))
-    for name, version in outcome.server_versions.items():
-        warnings.append(
-            RunWarning(code="real-server", text=f"the {name} was {version}, the real library")
-        )
     return warnings

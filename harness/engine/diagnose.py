@@ -4,6 +4,7 @@ next.
 Works on what processes reported; pure.
 """
 
+import signal
 from array import array
 from collections import Counter
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from harness.control.controller import Lost, Outcome, Placement
 from harness.control.launch import describe_exit
 from harness.control.lifecycle import Stage, Trouble, Weight
 from harness.results.schema import RunError, RunResult, Waiting
-from harness.spec import Spec
+from harness.spec import RankFault, ServerKill, Spec, WorkerKill, format_injection
 
 _SERVERS: dict[int, int | str | None] = {
     m.NO_PEER: None,
@@ -50,9 +51,9 @@ def diagnose(spec: Spec, outcome: Outcome) -> tuple[RunError, int]:
     if weight is Weight.DEADLINE:
         return _deadline(spec, outcome), HARNESS
     if isinstance(detail, Lost):
-        return _lost(outcome, detail), HARNESS
+        return _lost(spec, outcome, detail), HARNESS
     if isinstance(detail, tuple):
-        return _rank_failed(outcome.trouble)
+        return _rank_failed(spec, outcome.trouble)
     assert isinstance(detail, HarnessError | UsageError)
     usage = weight is Weight.USAGE
     error = RunError(
@@ -100,29 +101,38 @@ def _progress(spec: Spec, outcome: Outcome) -> str:
     return f"{formed} of {spec.nranks} ranks had formed, {gathered} were done"
 
 
-def _lost(outcome: Outcome, lost: Lost) -> RunError:
+def _lost(spec: Spec, outcome: Outcome, lost: Lost) -> RunError:
     words = f"; its last words: {lost.last_words}" if lost.last_words else ""
     kind, _, index = lost.process.partition(" ")
-    killed = lost.exit_code == -9
+    cause, following = _why_lost(spec, lost)
     return RunError(
         what=f"{lost.process} was lost",
         evidence=(
             f"its process {outcome.pids.get(lost.process)} {describe_exit(lost.exit_code)} "
             f"while {_doing(outcome)}{words}"
         ),
-        cause="somebody killed it, or the kernel did for want of memory"
-        if killed
-        else "it crashed",
-        next="look for `Killed process` in the kernel log; run it again"
-        if killed
-        else "report it with its last words",
+        cause=cause,
+        next=following,
         phase=outcome.stage.value,
         peer=None if kind == "worker" else kind,
         worker=int(index) if index else None,
     )
 
 
-def _rank_failed(trouble: Trouble) -> tuple[RunError, int]:
+def _why_lost(spec: Spec, lost: Lost) -> tuple[str, str]:
+    """Likely cause, and what to do next."""
+    for fault in spec.inject:
+        kills_worker = isinstance(fault, WorkerKill) and lost.process == f"worker {fault.worker}"
+        kills_server = isinstance(fault, ServerKill) and lost.process == fault.server
+        if kills_worker or kills_server:
+            return f"injected: --inject {format_injection(fault)}", "leave --inject out"
+    if lost.exit_code == -signal.SIGKILL:
+        cause = "somebody killed it, or the kernel did for want of memory"
+        return cause, "look for `Killed process` in the kernel log; run it again"
+    return "it crashed", "report it with its last words"
+
+
+def _rank_failed(spec: Spec, trouble: Trouble) -> tuple[RunError, int]:
     assert isinstance(trouble.detail, tuple)
     process, failed = trouble.detail
     assert isinstance(failed, m.RankFailed)
@@ -137,11 +147,15 @@ def _rank_failed(trouble: Trouble) -> tuple[RunError, int]:
         "network": "`emucoll doctor` with the same flags shows which limit is near",
         "raised": "correct the algorithm; the place is in the evidence",
     }
+    injected = any(
+        isinstance(fault, RankFault) and fault.what == "raise" and fault.rank == failed.rank
+        for fault in spec.inject
+    )
     error = RunError(
         what=f"rank {failed.rank} failed in phase {failed.phase}",
         evidence=failed.what,
-        cause=causes[failed.kind],
-        next=nexts[failed.kind],
+        cause="injected: --inject rank=R:raise" if injected else causes[failed.kind],
+        next="leave --inject out" if injected else nexts[failed.kind],
         rank=failed.rank,
         phase=failed.phase,
         peer=peer,
@@ -155,6 +169,9 @@ def _deadline(spec: Spec, outcome: Outcome) -> RunError:
     waits.sort(key=lambda wait: wait.rank)
     silent = _silent_workers(outcome)
     culprit = blame(waits)
+    server = _silent_server(waits, culprit)
+    if server is not None:
+        return _server_silent(spec, outcome, waits, server)
     if culprit is None:
         return RunError(
             what=f"the deadline of {spec.deadline_s:g} s passed while {_doing(outcome)}",
@@ -179,6 +196,47 @@ def _deadline(spec: Spec, outcome: Outcome) -> RunError:
         worker=culprit.worker,
         waiting=[_waiting(wait) for wait in _nearest(stuck, culprit.rank)[:_SHOWN]],
     )
+
+
+def _silent_server(waits: list[Wait], culprit: Wait | None) -> int | None:
+    """The server for which everybody waits in the end, if there is one."""
+    if culprit is not None:
+        return culprit.peer if culprit.peer in (m.PEER_ROOT, m.PEER_STORE) else None
+    servers = Counter(wait.peer for wait in waits if wait.peer in (m.PEER_ROOT, m.PEER_STORE))
+    return servers.most_common(1)[0][0] if servers else None
+
+
+def _server_silent(spec: Spec, outcome: Outcome, waits: list[Wait], server: int) -> RunError:
+    name = "root" if server == m.PEER_ROOT else "store"
+    stuck = sorted(
+        (wait for wait in waits if wait.peer != m.NO_PEER),
+        key=lambda wait: (wait.peer != server, wait.rank),
+    )
+    first = stuck[0]
+    waiting = sum(wait.peer == server for wait in stuck)
+    return RunError(
+        what=(
+            f"the deadline of {spec.deadline_s:g} s passed while {_doing(outcome)}: "
+            f"the {name} does not answer"
+        ),
+        evidence=(
+            f"{waiting} of {spec.nranks} ranks wait for the {name} (process "
+            f"{outcome.pids.get(name)}), the first of them rank {first.rank} in phase "
+            f"{first.phase}; ranks that wait: {_by_phase(stuck)}"
+        ),
+        cause=f"the {name} is stopped, overloaded, or lost what it was sent",
+        next=f"look at the {name}'s process; if it only needs more time, give it with --deadline",
+        rank=first.rank,
+        phase=first.phase,
+        peer=name,
+        worker=first.worker,
+        waiting=[_waiting(wait) for wait in stuck[:_SHOWN]],
+    )
+
+
+def _by_phase(stuck: list[Wait]) -> str:
+    kinds = Counter(wait.phase for wait in stuck)
+    return ", ".join(f"{count} in {phase}" for phase, count in kinds.most_common(5))
 
 
 def _waits(name: str, dump: m.WaitingRanks, outcome: Outcome) -> list[Wait]:
@@ -227,19 +285,15 @@ def _evidence(culprit: Wait, waiting_for_it: list[int], stuck: list[Wait]) -> st
         if some
         else "no rank waits for it"
     )
-    kinds = Counter(wait.phase for wait in stuck)
-    everywhere = ", ".join(f"{count} in {phase}" for phase, count in kinds.most_common(5))
     return (
         f"rank {culprit.rank} is in phase {culprit.phase} and {itself}; {others}; "
-        f"ranks that wait: {everywhere}"
+        f"ranks that wait: {_by_phase(stuck)}"
     )
 
 
 def _cause(culprit: Wait) -> str:
     if culprit.phase == "never-started":
         return "the rank never started"
-    if culprit.peer in (m.PEER_ROOT, m.PEER_STORE):
-        return f"the {_SERVERS[culprit.peer]} does not answer it"
     return "the rank, or whom it waits for, is stuck or slow"
 
 

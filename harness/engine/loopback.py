@@ -20,6 +20,7 @@ from harness.control.loops import LOOP, raise_descriptor_limit
 from harness.engine import assemble
 from harness.engine.diagnose import diagnose, wrong_data
 from harness.engine.kernel import KernelMemory
+from harness.external.libnccl import find_library
 from harness.preflight.arithmetic import Demand, Plan, fit, refusal
 from harness.preflight.machine import Machine, read_machine
 from harness.report.progress import Progress
@@ -75,7 +76,7 @@ def run(spec: Spec, progress: Progress) -> RunResult:
     """Run it. Raises UsageError (PreflightRefused among them) for what cannot be run; all else is
     in the result.
     """
-    _check(spec)
+    refuse_impossible(spec)
     layout = plan(spec)
     if not layout.fits:
         raise PreflightRefused(refusal(layout))
@@ -93,6 +94,7 @@ def run(spec: Spec, progress: Progress) -> RunResult:
     watch = _Watch(spec, layout, progress, kernel)
     controller = Controller(spec, placement, watch.update, watch.pids)
     outcome = asyncio.run(controller.run())
+    kernel.sample()
     measured = assemble.Measured(
         environment=_with_loop(environment, outcome),
         controller_cpu_s=_cpu_s() - before,
@@ -116,7 +118,10 @@ def _save(result: RunResult, times: assemble.Times, directory: str) -> None:
             result.error = RunError(what=str(error), next="the numbers are in this document alone")
 
 
-def _check(spec: Spec) -> None:
+def refuse_impossible(spec: Spec) -> None:
+    """Raise UsageError for what no machine could run: options that contradict each other, nothing
+    to corrupt, no libnccl.
+    """
     RankFaults(spec, ALLGATHERS[spec.allgather])
     if spec.record_bytes >= 2**31:
         raise UsageError(
@@ -130,6 +135,8 @@ def _check(spec: Spec) -> None:
         )
     if spec.root != "builtin" and spec.ip == "6":
         raise UsageError("--root libnccl: the real root listens on 127.0.0.1; leave --ip 6 out")
+    if spec.root.startswith("libnccl"):
+        find_library(spec.root.partition(":")[2] or None)
     for fault in spec.inject:
         if isinstance(fault, ServerKill) and fault.server != server:
             raise UsageError(
@@ -215,10 +222,10 @@ class _Watch:
     def update(self, controller: Controller) -> None:
         """After a progress message."""
         now = time.monotonic()
-        if now - self._sampled > 0.5:
+        stage = controller.lifecycle.stage
+        if now - self._sampled > 0.5 or stage is not self._stage:
             self._sampled = now
             self._kernel.sample()
-        stage = controller.lifecycle.stage
         if stage is not self._stage:
             self._stage, self._since = stage, now
         reports = controller.outcome.progress.values()

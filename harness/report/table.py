@@ -56,6 +56,9 @@ def _what_ran(result: RunResult) -> list[str]:
     lines = [] if result.spec is None else _of_spec(result.spec, result)
     if result.environment is not None:
         lines.append(_of_environment(result.environment))
+    real = [f"{role}: {what}" for role, what in result.servers.items() if what != "built-in"]
+    if real:
+        lines.append(f"real servers {', '.join(map(printable, real))}")
     if result.total_s is not None:
         times = f"total {result.total_s:.3f} s from the start barrier to the last rank done"
         if result.mean_total_s is not None:

@@ -178,6 +178,8 @@ class RunResult(Document, kw_only=True, tag="emucoll.run/1"):
     exit_code: int
     nranks: int | None = None
     workers: int | None = None
+    servers: dict[str, str] = {}
+    """By role what served: "built-in", or the real program and its version."""
     start_window: int | None = None
     total_s: float | None = None
     mean_total_s: float | None = None
@@ -207,6 +209,8 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     because: str
     remedy: str | None = None
     fits: bool | None = None
+    severity: Literal["refuse", "warn", "info"] | None = None
+    """What not fitting means: the run is refused, or its result warns, or says so."""
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,6 +221,8 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     transfers: int | None = None
     bytes: int | None = None
     seconds: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
     memory_bytes: int | None = None
     because: str | None = None
 
@@ -320,7 +326,6 @@ def failure(
     there is none yet.
     """
     return RunResult(
-        kind="measured",
         spec=spec,
         environment=environment,
         seed=None if spec is None else spec.seed,

@@ -98,6 +98,8 @@ def of_info(info: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
             return st.sampled_from(info.values)
         case inspect.ListType():
             return st.lists(of_info(info.item_type), max_size=2)
+        case inspect.DictType():
+            return st.dictionaries(of_info(info.key_type), of_info(info.value_type), max_size=2)
         case inspect.VarTupleType():
             return st.lists(of_info(info.item_type), max_size=2).map(tuple)
         case inspect.NoneType():
