@@ -41,8 +41,6 @@ class World(Protocol):
     """A clock and any number of networks, each what one process would see."""
 
     name: str
-    real: bool
-    """Is it TCP, with a kernel's buffers between the two ends?"""
 
     @property
     def clock(self) -> Clock:
@@ -63,8 +61,6 @@ class World(Protocol):
 
 class TcpWorld:
     """Loopback: a source address for each network where the family has several."""
-
-    real = True
 
     def __init__(self, loop: str, family: str) -> None:
         self.name = f"tcp-{loop}-{family}"
