@@ -21,6 +21,23 @@ IDLE = "starting"
 """The phase of a rank that is in none yet."""
 
 
+class Strangers(list[str]):
+    """Why peers were turned away: the first texts, and how many there were in all."""
+
+    KEPT = 100
+
+    def __init__(self) -> None:
+        """None yet."""
+        super().__init__()
+        self.in_all = 0
+
+    def append(self, reason: str) -> None:
+        """One more."""
+        self.in_all += 1
+        if len(self) < self.KEPT:
+            super().append(reason)
+
+
 class Trace:
     """Phases and counters of `count` ranks that share one thread."""
 
@@ -36,7 +53,7 @@ class Trace:
         self._last = time.thread_time()
         self.retries = 0
         self.requests = 0
-        self.dropped: list[str] = []
+        self.dropped = Strangers()
         """Why strangers were turned away, one text each."""
 
     def phase(self, name: str) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from emucoll.errors import ConnectFailed, RemoteProtocolError
 from emucoll.net.base import Address, Channel, Clock, Listener, Network
 from emucoll.servers.root_state import RootState
+from emucoll.trace import Strangers
 from emucoll.wire.nccl import (
     HELLO_BYTES,
     LENGTH_BYTES,
@@ -53,7 +54,7 @@ class RootServer:
         self._on_check_in = on_check_in
         self.connections = 0
         self.retries = 0
-        self.dropped: list[str] = []
+        self.dropped = Strangers()
         """Why peers were turned away, one text each."""
 
     async def serve(self, listener: Listener, deadline_s: float) -> None:

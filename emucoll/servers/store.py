@@ -8,10 +8,12 @@ replies leave in the order of its requests. It must not know which network it ru
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from emucoll.errors import ConnectionClosed, EmucollError, ListenFailed, RemoteProtocolError
 from emucoll.net.base import Buffer, Channel, Clock, Listener, begin_drive
 from emucoll.servers.store_state import StoreState
+from emucoll.trace import Strangers
 from emucoll.wire.tcpstore_parser import RequestParser
 
 _READ_BYTES = 64 * 1024
@@ -32,7 +34,7 @@ class StoreServer:
         self.validated = 0
         self.full = 0
         """How often no descriptor was left to accept with."""
-        self.dropped: list[str] = []
+        self.dropped = Strangers()
         """Why peers were turned away, one text each."""
         self._clock = clock
         self._handshake_s = handshake_s
@@ -40,6 +42,7 @@ class StoreServer:
         self._greeted: dict[Channel, float] = {}
         """Clients that have not said anything valid yet, oldest first, and when they came."""
         self._clients: set[asyncio.Future[None]] = set()
+        self._fault: BaseException | None = None
         self._handled: Channel | None = None
         """The client whose requests are being handled, and what it is to be sent for them."""
         self._replies: list[bytes] = []
@@ -60,11 +63,22 @@ class StoreServer:
                 self._greeted[channel] = self._clock.now()
                 client = begin_drive(self._client(channel))
                 self._clients.add(client)
-                client.add_done_callback(self._clients.discard)
+                client.add_done_callback(partial(self._client_ended, listener))
+        except ConnectionClosed:
+            if self._fault is not None:
+                raise self._fault from None
+            raise
         finally:
             sweeper.cancel()
             for client in self._clients:
                 client.cancel()
+
+    def _client_ended(self, listener: Listener, client: asyncio.Future[None]) -> None:
+        """Forget a client; what only a mistake of ours can raise ends the whole server."""
+        self._clients.discard(client)
+        if not client.cancelled() and (error := client.exception()) is not None:
+            self._fault = error
+            listener.close()
 
     async def _client(self, channel: Channel) -> None:
         parser = RequestParser()

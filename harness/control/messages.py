@@ -93,6 +93,8 @@ class ServerReport(msgspec.Struct, frozen=True, kw_only=True, tag="server-report
     cpu_s: float
     peak_rss_bytes: int
     dropped: list[str]
+    """Why strangers were turned away; the first few of `dropped_count`."""
+    dropped_count: int
     stuck_keys: list[str]
 
 
@@ -189,6 +191,8 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     peak_descriptors: int
     held_descriptors: int
     dropped: list[str]
+    """Why strangers were turned away; the first few of `dropped_count`."""
+    dropped_count: int
 
 
 class Dump(msgspec.Struct, frozen=True, kw_only=True, tag="dump"):

@@ -113,7 +113,8 @@ class Server:
             syscalls=None if counters is None else counters.syscalls,
             cpu_s=_cpu_s() - self._cpu_s,
             peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-            dropped=[] if served is None else served.dropped[:100],
+            dropped=[] if served is None else list(served.dropped),
+            dropped_count=0 if served is None else served.dropped.in_all,
             stuck_keys=[
                 f"{key.decode(errors='replace')} ({waiting} waiting)" for key, waiting in stuck[:10]
             ],

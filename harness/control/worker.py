@@ -360,7 +360,8 @@ class Worker:
             peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             peak_descriptors=self._network.peak_descriptors + 1,
             held_descriptors=len(self._network.channels),
-            dropped=trace.dropped[:100],
+            dropped=list(trace.dropped),
+            dropped_count=trace.dropped.in_all,
         )
 
     def close(self) -> None:

@@ -272,10 +272,15 @@ def _warnings(spec: Spec, placement: Placement, outcome: Outcome) -> list[RunWar
             f"{spec.nranks} ranks starting together was not emulated"
         )
         warnings.append(RunWarning(code="start-window", text=text))
-    dropped = [reason for worker in outcome.finished.values() for reason in worker.dropped]
-    dropped += [reason for server in outcome.servers.values() for reason in server.dropped]
-    if dropped:
-        text = f"{len(dropped)} strangers were turned away by ranks or servers: {dropped[0]}"
+    reports: list[m.Finished | m.ServerReport] = [
+        *outcome.finished.values(),
+        *outcome.servers.values(),
+    ]
+    count = sum(report.dropped_count for report in reports)
+    if count:
+        first = next(reason for report in reports for reason in report.dropped)
+        strangers = "1 stranger was" if count == 1 else f"{count} strangers were"
+        text = f"{strangers} turned away by ranks or servers: {first}"
         warnings.append(RunWarning(code="strangers-dropped", text=text))
     if outcome.strangers:
         text = f"{outcome.strangers} messages from strangers came to the controller: ignored"
