@@ -168,7 +168,7 @@ def _deadline(spec: Spec, outcome: Outcome) -> RunError:
     waits = [wait for name, dump in outcome.waiting.items() for wait in _waits(name, dump, outcome)]
     waits.sort(key=lambda wait: wait.rank)
     silent = _silent_workers(outcome)
-    culprit = blame(waits)
+    culprit = _or_silent_peer(blame(waits), waits, silent)
     server = _silent_server(waits, culprit)
     if server is not None:
         return _server_silent(spec, outcome, waits, server)
@@ -196,6 +196,15 @@ def _deadline(spec: Spec, outcome: Outcome) -> RunError:
         worker=culprit.worker,
         waiting=[_waiting(wait) for wait in _nearest(stuck, culprit.rank)[:_SHOWN]],
     )
+
+
+def _or_silent_peer(culprit: Wait | None, waits: list[Wait], silent: list[str]) -> Wait | None:
+    """A rank of a worker that does not answer is likelier to blame than the one waiting for it."""
+    if culprit is None or culprit.peer < 0 or not silent:
+        return culprit
+    if any(wait.rank == culprit.peer for wait in waits):
+        return culprit
+    return Wait(culprit.peer, "unknown", m.NO_PEER, int(silent[0].split()[1]))
 
 
 def _silent_server(waits: list[Wait], culprit: Wait | None) -> int | None:
@@ -272,7 +281,18 @@ def blame(waits: list[Wait]) -> Wait | None:
     if candidates:
         never = [end for end in candidates if end.phase == "never-started"]
         return max(never or candidates, key=lambda end: (waited_for[end.rank], -end.rank))
-    return by_rank[max(waited_for, key=lambda rank: (waited_for[rank], -rank))]
+    circle = _circle(by_rank, next(iter(waited_for)))
+    return by_rank[max(circle, key=lambda rank: (waited_for[rank], -rank))]
+
+
+def _circle(by_rank: dict[int, Wait], start: int) -> list[int]:
+    """The ranks that wait for each other in a circle, at the end of the chain from `start`."""
+    seen: list[int] = []
+    rank = start
+    while rank not in seen:
+        seen.append(rank)
+        rank = by_rank[rank].peer
+    return seen[seen.index(rank) :]
 
 
 def _evidence(culprit: Wait, waiting_for_it: list[int], stuck: list[Wait]) -> str:
