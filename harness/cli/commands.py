@@ -1,11 +1,23 @@
-"""The command line's tree. Thin: each command lives in a file of its own and knows no other."""
+"""The command line's tree, and how a command ends that cannot end by itself.
+
+Thin: each command lives in a file of its own and knows no other.
+"""
+
+import contextlib
+import io
+import sys
+from typing import NoReturn
 
 import click
 
 from emucoll import __version__
+from emucoll.errors import EmucollError, UsageError
 from harness.cli.doctor import doctor
 from harness.cli.names import allgathers, formations
+from harness.cli.options import complain, finish
 from harness.cli.run import run
+from harness.report.failure import render_failure
+from harness.results.schema import AnyResult, DoctorResult, NamesResult, failure
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -16,3 +28,38 @@ def commands() -> None:
 
 for command in (run, doctor, formations, allgathers):
     commands.add_command(command)
+
+
+def run_command() -> None:
+    """Run what `sys.argv` says. Ends by SystemExit, or KeyboardInterrupt outside a run."""
+    try:
+        commands.main(prog_name="emucoll", standalone_mode=False)
+    except click.exceptions.Exit as leave:
+        raise SystemExit(leave.exit_code) from None
+    except click.Abort:  # what click makes of a KeyboardInterrupt
+        raise KeyboardInterrupt from None
+    except click.ClickException as error:
+        if "--json" in sys.argv:
+            fail(error.format_message(), 2, "see emucoll --help")
+        shown = io.StringIO()
+        with contextlib.redirect_stderr(shown):
+            error.show()
+        complain(shown.getvalue())
+        raise SystemExit(2) from None
+    except EmucollError as error:
+        fail(str(error), 2 if isinstance(error, UsageError) else 3)
+
+
+def fail(what: str, exit_code: int, next: str | None = None) -> NoReturn:
+    """End with an error that the command itself could not tell."""
+    failed = failure(what, exit_code=exit_code, next=next)
+    as_json = "--json" in sys.argv
+    if not as_json:
+        complain(render_failure(failed))
+    command = "".join(sys.argv[1:2])
+    document: AnyResult = failed
+    if command == "doctor":
+        document = DoctorResult(ok=False, error=failed.error)
+    elif command in ("formations", "allgathers"):
+        document = NamesResult(ok=False, error=failed.error)
+    finish(document, "", as_json, exit_code)
