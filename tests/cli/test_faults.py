@@ -90,6 +90,19 @@ def test_killed_from_outside_in_the_allgather(
     assert (out / "result.json").read_bytes() == ended.out
 
 
+def test_a_server_killed_before_it_has_reported(emucoll: Commands) -> None:
+    """Nobody waits for it till the deadline."""
+    with emucoll.start("run", *LONG_ALLGATHER, "--steps", 60, "--json") as running:
+        running.until(lambda: gathering(running))
+        pids = running.pids()
+        send(pids["store"], signal.SIGSTOP)
+        running.until(lambda: set(running.processes()) == {running.process.pid, pids["store"]})
+        send(pids["store"], signal.SIGKILL)
+        ended = running.end(within_s=10)
+    assert (ended.exit_code, ended.error["what"]) == (3, "store was lost")
+    assert "while the run was closing" in ended.error["evidence"]
+
+
 def test_killed_while_the_processes_start(emucoll: Commands) -> None:
     with emucoll.start("run", "-np", 8, "--workers", 2, "--json") as running:
         send(running.published_pids()["worker 1"], signal.SIGKILL)
