@@ -45,6 +45,11 @@ from harness.control.lifecycle import (
 from harness.control.link import MAX_MESSAGE_BYTES
 from harness.spec import ServerKill, Spec, WorkerKill
 
+STOP_S = 5.0
+STOP_S_PER_RANK = 2e-4
+"""How long processes may take to stop: resetting 98,304 ranks' connections takes about 5 s on two
+cores.
+"""
 HANDSHAKE_IVL_MS = 10_000
 """A TCP peer that does not speak ZeroMQ is dropped after this long."""
 
@@ -205,8 +210,9 @@ class Controller:
         """Every process stops, by itself or by SIGKILL."""
         if not self._stopping:
             self._stop_all()
+        patience_s = STOP_S + STOP_S_PER_RANK * self.spec.nranks
         processes = list(self._processes.values())
-        by_themselves = await asyncio.gather(*(process.stopped() for process in processes))
+        by_themselves = await asyncio.gather(*(process.stopped(patience_s) for process in processes))
         self.outcome.killed += [
             process.name
             for process, itself in zip(processes, by_themselves, strict=True)

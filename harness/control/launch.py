@@ -22,7 +22,6 @@ from emucoll.errors import HarnessError
 from harness.control.link import TOKEN_VARIABLE
 
 _MODULES = {"worker": "harness.control.worker", "server": "harness.control.server"}
-_STOP_S = 5.0
 _LAST_WORDS_BYTES = 4096
 
 
@@ -82,10 +81,10 @@ class Process:
         with contextlib.suppress(ProcessLookupError):
             self._handle.kill()
 
-    async def stopped(self) -> bool:
+    async def stopped(self, patience_s: float) -> bool:
         """Wait until it has ended, by SIGKILL if it takes too long; whether it ended by itself."""
         try:
-            async with asyncio.timeout(_STOP_S):
+            async with asyncio.timeout(patience_s):
                 await self._handle.wait()
         except TimeoutError:
             self.kill()
