@@ -5,13 +5,12 @@ A formation is how ranks find each other and form the ring. It is a coroutine th
 written against the seam alone. It must not know which network it runs on.
 """
 
-import asyncio
 import errno
 from collections.abc import Iterator
 from typing import Protocol
 
 from emucoll.errors import ConnectFailed, RemoteProtocolError
-from emucoll.net.base import Address, Channel, Listener
+from emucoll.net.base import Address, Channel, Listener, within
 from emucoll.rank import Job, Rank, Ring
 from emucoll.wire.nccl import HELLO_BYTES, SocketType, check_hello, pack_hello
 
@@ -88,10 +87,13 @@ async def accept_bootstrap(rank: Rank, listener: Listener, job: Job) -> Channel:
 async def handshake(channel: Channel, magic: int, handshake_s: float) -> str | None:
     """Read a peer's hello; None when it belongs here, else why not."""
     try:
-        async with asyncio.timeout(handshake_s):
-            check_hello(await channel.recv(HELLO_BYTES), magic, SocketType.BOOTSTRAP)
+        await within(handshake_s, _read_hello(channel, magic))
     except TimeoutError:
         return f"silent for {handshake_s:g} s in the middle of its hello"
     except RemoteProtocolError as error:
         return str(error)
     return None
+
+
+async def _read_hello(channel: Channel, magic: int) -> None:
+    check_hello(await channel.recv(HELLO_BYTES), magic, SocketType.BOOTSTRAP)

@@ -11,6 +11,7 @@ only Channel waits are allowed.
 """
 
 import asyncio
+import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Protocol, TypeVar
 
@@ -29,6 +30,7 @@ __all__ = [
     "begin_drive",
     "drive",
     "never_inside_drive",
+    "within",
 ]
 
 
@@ -273,3 +275,28 @@ def begin_drive(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
     _Drive(coroutine, future, None).step(None)
     future.add_done_callback(lambda _: coroutine.close())
     return future
+
+
+async def within(limit_s: float, coroutine: Coroutine[Any, Any, T]) -> T:
+    """Await with a deadline; what need not wait costs no timer. Raises TimeoutError."""
+    try:
+        waits_for = coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    async with asyncio.timeout(limit_s):
+        return await _rest(coroutine, waits_for)
+
+
+@types.coroutine
+def _rest(coroutine: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
+    """Go on with a coroutine that has begun and `waits_for` something."""
+    while True:
+        try:
+            try:
+                value = yield waits_for
+            except BaseException as error:
+                waits_for = coroutine.throw(error)
+            else:
+                waits_for = coroutine.send(value)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]

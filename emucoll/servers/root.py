@@ -7,11 +7,10 @@ does. A real root waits for ever on a peer that stays silent; here that peer is 
 and later; up to 2.30.4 the root quits. It must not know which network it runs on.
 """
 
-import asyncio
 from collections.abc import Callable
 
 from emucoll.errors import ConnectFailed, RemoteProtocolError
-from emucoll.net.base import Address, Channel, Clock, Listener, Network
+from emucoll.net.base import Address, Channel, Clock, Listener, Network, within
 from emucoll.servers.root_state import RootState
 from emucoll.trace import Strangers
 from emucoll.wire.nccl import (
@@ -75,15 +74,17 @@ class RootServer:
 
     async def _read(self, channel: Channel) -> CheckIn | None:
         try:
-            async with asyncio.timeout(self._handshake_s):
-                check_hello(await channel.recv(HELLO_BYTES), self._magic, SocketType.BOOTSTRAP)
-                length = unpack_length(await channel.recv(LENGTH_BYTES), self._layout.size)
-                return self._layout.unpack(await channel.recv(length))
+            return await within(self._handshake_s, self._read_check_in(channel))
         except TimeoutError:
             self.dropped.append(f"silent for {self._handshake_s:g} s in the middle of its check-in")
         except RemoteProtocolError as error:
             self.dropped.append(str(error))
         return None
+
+    async def _read_check_in(self, channel: Channel) -> CheckIn:
+        check_hello(await channel.recv(HELLO_BYTES), self._magic, SocketType.BOOTSTRAP)
+        length = unpack_length(await channel.recv(LENGTH_BYTES), self._layout.size)
+        return self._layout.unpack(await channel.recv(length))
 
     async def _deliver(self, replies: list[tuple[Address, Address]], deadline_s: float) -> None:
         for to, address in replies:

@@ -212,7 +212,7 @@ class Controller:
             self._stop_all()
         patience_s = STOP_S + STOP_S_PER_RANK * self.spec.nranks
         processes = list(self._processes.values())
-        by_themselves = await asyncio.gather(*(process.stopped(patience_s) for process in processes))
+        by_themselves = await asyncio.gather(*(each.stopped(patience_s) for each in processes))
         self.outcome.killed += [
             process.name
             for process, itself in zip(processes, by_themselves, strict=True)
