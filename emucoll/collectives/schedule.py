@@ -64,7 +64,7 @@ class Traffic(NamedTuple):
     """What one rank sends in the first `rounds` rounds."""
 
     messages: int
-    payload_bytes: int
+    sent_bytes: int
     blocks: int
 
 

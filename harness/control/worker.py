@@ -283,12 +283,12 @@ class Worker:
         if self._began:
             collective = self._collective
             assert collective is not None
-            todo = self._setup.count * collective.rounds * max(1, self._spec.record_bytes)
-            share = (
-                min(1.0, (self._network.counters.bytes_sent - self._sent_before) / todo)
-                if todo
-                else 1.0
+            traffic = self._schedule.traffic(
+                self._spec.nranks, collective.rounds, self._spec.record_bytes
             )
+            todo = self._setup.count * traffic.sent_bytes
+            sent = self._network.counters.bytes_sent - self._sent_before
+            share = min(1.0, sent / todo) if todo else 1.0
         return Progress(
             phases={names[phase]: count for phase, count in phases.items()},
             checked_in=self._setup.count - waiting,

@@ -53,6 +53,6 @@ async def test_a_schedules_traffic_is_what_is_sent(
     schedule = ALLGATHERS[allgather]
     traffic = schedule.traffic(n, schedule.rounds(n), record_bytes)
     assert after.messages - before.messages == n * traffic.messages
-    assert after.bytes - before.bytes == n * traffic.payload_bytes
+    assert after.bytes - before.bytes == n * traffic.sent_bytes
     assert traffic.blocks == n - 1
     assert wrong.count == 0

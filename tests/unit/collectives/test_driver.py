@@ -40,7 +40,7 @@ def test_whatever_the_reads_bring(
     pipes = [Pipe(cuts) for _ in range(n)]
     assert gathered(schedule, pipes, record_bytes, rounds) == WrongBlocks()
     traffic = schedule.traffic(n, rounds, record_bytes)
-    assert {pipe.sent for pipe in pipes} == {traffic.payload_bytes}
+    assert {pipe.sent for pipe in pipes} == {traffic.sent_bytes}
     assert {pipe.messages for pipe in pipes} == {traffic.messages}
 
 

@@ -72,7 +72,7 @@ def test_traffic_is_what_the_exchanges_add_up_to(schedule: Schedule, record_byte
         traffic = schedule.traffic(n, rounds, record_bytes)
         assert traffic.blocks == blocks
         assert traffic.messages == headers + (blocks if record_bytes else 0)
-        assert traffic.payload_bytes == 4 * headers + record_bytes * blocks
+        assert traffic.sent_bytes == 4 * headers + record_bytes * blocks
 
 
 def test_the_ring_announces_sizes_before_data_and_the_pipelined_one_does_not() -> None:
