@@ -20,6 +20,8 @@ MIN_START_WINDOW = 3
 """Rank r waits for rank r + 1 while it forms: a window of one or two per worker can deadlock."""
 
 _INT_MAX = 2**31 - 1
+_LOWEST_RATE = 1e-3
+
 """NCCL and MPI count ranks and bytes of a record in a C int."""
 
 _MAX_SLOW_FACTOR = 1_000_000.0
@@ -93,15 +95,14 @@ def check(spec: Spec) -> None:
     _check_counts(spec)
     if not (math.isfinite(spec.deadline_s) and spec.deadline_s > 0):
         raise UsageError(f"--deadline is {spec.deadline_s:g} s: expected more than 0")
-    try:
-        ipaddress.ip_address(spec.bind)
-    except ValueError:
-        raise UsageError(f"--bind {spec.bind!r}: expected an IP address of this machine") from None
+    _check_bind(spec.bind)
     if not (math.isfinite(spec.handshake_s) and spec.handshake_s > 0):
         raise UsageError(f"--handshake-timeout is {spec.handshake_s:g} s: expected more than 0")
-    if not (math.isfinite(spec.uid_stagger_rate) and spec.uid_stagger_rate >= 0):
+    rate = spec.uid_stagger_rate
+    if not (math.isfinite(rate) and (rate == 0 or rate >= _LOWEST_RATE)):
         raise UsageError(
-            f"--uid-stagger-rate is {spec.uid_stagger_rate:g}: expected ranks/s, 0 for none"
+            f"--uid-stagger-rate is {rate:g}: expected ranks/s, at least {_LOWEST_RATE:g}, or 0 "
+            "for no stagger"
         )
     if spec.root not in ("builtin", "libnccl") and not re.fullmatch(
         r"libnccl:.+", spec.root, re.DOTALL
@@ -112,10 +113,35 @@ def check(spec: Spec) -> None:
             raise UsageError(
                 f"{flag} {path!r}: expected a path in UTF-8, results could not hold it"
             )
+    if spec.out == "":
+        raise UsageError("--out is empty: expected a directory ('.' for this one)")
     if spec.store != "builtin":
         raise UsageError(f"--store {spec.store!r}: expected builtin")
     for injection in spec.inject:
         _check_injection(injection, spec)
+    _check_faults_agree(spec)
+
+
+def _check_bind(bind: str) -> None:
+    try:
+        address = ipaddress.ip_address(bind)
+    except ValueError:
+        raise UsageError(f"--bind {bind!r}: expected an IP address of this machine") from None
+    if address.is_multicast or address.is_unspecified:
+        raise UsageError(f"--bind {bind}: expected one address of this machine")
+
+
+def _check_faults_agree(spec: Spec) -> None:
+    """A rank has one fault of each kind, and one that never starts or raises has no other."""
+    faults = [fault for fault in spec.inject if isinstance(fault, RankFault)]
+    for number, fault in enumerate(faults):
+        for other in faults[:number]:
+            ends = {"never-start", "raise"} & {fault.what, other.what}
+            if fault.rank == other.rank and (ends or fault.what == other.what):
+                raise UsageError(
+                    f"--inject {format_injection(other)} and {format_injection(fault)}: "
+                    f"rank {fault.rank} cannot do both"
+                )
 
 
 def _check_counts(spec: Spec) -> None:
@@ -127,7 +153,7 @@ def _check_counts(spec: Spec) -> None:
         ("--start-window", spec.start_window, MIN_START_WINDOW, _INT_MAX),
         ("--steps", spec.steps, 1, _INT_MAX),
         ("--seed", spec.seed, 0, 2**63 - 1),
-        ("the stagger threshold", spec.uid_stagger_threshold, 0, _INT_MAX),
+        ("--uid-stagger-threshold", spec.uid_stagger_threshold, 0, _INT_MAX),
     )
     for name, value, low, high in bounds:
         if value is not None and not low <= value <= high:

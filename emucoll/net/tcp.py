@@ -59,7 +59,6 @@ class Counters:
 
     __slots__ = (
         "accepts",
-        "bytes_received",
         "bytes_sent",
         "connects",
         "messages",
@@ -71,7 +70,7 @@ class Counters:
     def __init__(self) -> None:
         """All zero."""
         self.reads = self.writes = self.accepts = self.connects = self.other = 0
-        self.bytes_sent = self.bytes_received = self.messages = 0
+        self.bytes_sent = self.messages = 0
 
     @property
     def syscalls(self) -> int:

@@ -14,7 +14,7 @@ from emucoll import __version__
 from emucoll.errors import EmucollError, UsageError
 from harness.cli.doctor import doctor
 from harness.cli.names import allgathers, formations
-from harness.cli.options import complain, finish
+from harness.cli.options import complain, finish, stdout_lost
 from harness.cli.run import run
 from harness.report.failure import render_failure
 from harness.results.schema import AnyResult, DoctorResult, NamesResult, failure
@@ -54,7 +54,7 @@ def fail(what: str, exit_code: int, next: str | None = None) -> NoReturn:
     """End with an error that the command itself could not tell."""
     failed = failure(what, exit_code=exit_code, next=next)
     as_json = "--json" in sys.argv
-    if not as_json:
+    if not as_json or stdout_lost():
         complain(render_failure(failed))
     command = "".join(sys.argv[1:2])
     document: AnyResult = failed

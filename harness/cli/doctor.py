@@ -7,7 +7,7 @@ import click
 from emucoll.errors import UsageError
 from harness.cli.options import complain, failed_document, finish, make_spec, spec_options
 from harness.control.loops import LOOP
-from harness.engine.loopback import plan, refuse_impossible
+from harness.engine.loopback import plan, refuse_impossible, refuse_missing_worker
 from harness.preflight.arithmetic import Plan
 from harness.report.doctor import render_doctor
 from harness.report.failure import render_failure
@@ -28,6 +28,7 @@ def doctor(as_json: bool, **options: Any) -> None:
         spec = make_spec(options)
         refuse_impossible(spec)
         layout = plan(spec)
+        refuse_missing_worker(spec, layout)
     except UsageError as error:
         failed = failed_document(error, spec, 2)
         if not as_json:

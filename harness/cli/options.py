@@ -175,6 +175,15 @@ def make_spec(options: dict[str, Any]) -> Spec:
     return spec
 
 
+_lost: set[int] = set()
+"""Standard descriptors on which writing has failed."""
+
+
+def stdout_lost() -> bool:
+    """Has writing to stdout failed?"""
+    return 1 in _lost
+
+
 def emit(data: bytes) -> None:
     """Write to stdout; a reader who left early is no error of the run's."""
     try:
@@ -198,6 +207,7 @@ def complain(text: str) -> None:
 
 def _abandon(descriptor: int) -> None:
     """Nobody reads there any more: keep the interpreter from trying again when it exits."""
+    _lost.add(descriptor)
     with contextlib.suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, descriptor)

@@ -166,7 +166,11 @@ class Controller:
     def _signals(self) -> Iterator[None]:
         """Ctrl-C and SIGTERM are events of the run; afterwards they are what they were before."""
         loop = asyncio.get_running_loop()
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.getsignal(number) for number in numbers}
+        before = {
+            number: handler for number, handler in before.items() if handler is not signal.SIG_IGN
+        }  # nohup, or a shell's &: as it was
         for number in before:
             loop.add_signal_handler(number, self._interrupt)
         try:

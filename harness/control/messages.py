@@ -95,7 +95,6 @@ class ServerReport(msgspec.Struct, frozen=True, kw_only=True, tag="server-report
     dropped: list[str]
     """Why strangers were turned away; the first few of `dropped_count`."""
     dropped_count: int
-    stuck_keys: list[str]
 
 
 # -- to and from workers

@@ -103,7 +103,6 @@ class Server:
         """What it did since it was ready."""
         counters = None if self._network is None else self._network.counters
         served = self._root or self._store
-        stuck = [] if self._store is None else self._store.state.stuck_waits()
         return ServerReport(
             messages=None if counters is None else counters.messages,
             bytes=None if counters is None else counters.bytes_sent,
@@ -115,9 +114,6 @@ class Server:
             peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             dropped=[] if served is None else list(served.dropped),
             dropped_count=0 if served is None else served.dropped.in_all,
-            stuck_keys=[
-                f"{key.decode(errors='replace')} ({waiting} waiting)" for key, waiting in stuck[:10]
-            ],
         )
 
     def close(self) -> None:

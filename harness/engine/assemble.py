@@ -89,11 +89,11 @@ def result(
         environment=measured.environment,
         seed=spec.seed,
         ok=wrong == 0,
-        warnings=measured.warnings + _warnings(spec, placement, outcome),
+        warnings=measured.warnings + warnings_of(spec, placement, outcome),
         exit_code=0 if wrong == 0 else 1,
         nranks=spec.nranks,
         workers=len(placement.shares),
-        servers={name: outcome.server_versions.get(name, "built-in") for name in outcome.servers},
+        servers=servers_of(spec, outcome),
         start_window=placement.window,
         total_s=total_s,
         mean_total_s=float(times["total"].mean()),
@@ -122,6 +122,12 @@ def _wrong_blocks(spec: Spec, finished: list[m.Finished]) -> list[WrongBlock]:
     ]
     wrong.sort(key=lambda each: ((each.rank - (each.block or 0)) % spec.nranks, each.rank))
     return wrong[:SHOWN_WRONG]
+
+
+def servers_of(spec: Spec, outcome: Outcome) -> dict[str, str]:
+    """By role what served."""
+    server = FORMATIONS[spec.formation].server
+    return {server: outcome.server_versions.get(server, "built-in")}
 
 
 def _formation(spec: Spec, outcome: Outcome) -> Formation:
@@ -264,7 +270,8 @@ def _saturated(
     return report.cpu_s / outcome.formation_s > SATURATED
 
 
-def _warnings(spec: Spec, placement: Placement, outcome: Outcome) -> list[RunWarning]:
+def warnings_of(spec: Spec, placement: Placement, outcome: Outcome) -> list[RunWarning]:
+    """What a reader must know of how the run went."""
     warnings = []
     if placement.window is not None:
         text = (

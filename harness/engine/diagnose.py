@@ -14,6 +14,7 @@ from harness.control import messages as m
 from harness.control.controller import Lost, Outcome, Placement
 from harness.control.launch import describe_exit
 from harness.control.lifecycle import Stage, Trouble, Weight
+from harness.control.link import EXIT_CONTROLLER_LOST
 from harness.results.schema import RunError, RunResult, Waiting
 from harness.spec import RankFault, ServerKill, Spec, WorkerKill, format_injection
 
@@ -129,6 +130,8 @@ def _why_lost(spec: Spec, lost: Lost) -> tuple[str, str]:
     if lost.exit_code == -signal.SIGKILL:
         cause = "somebody killed it, or the kernel did for want of memory"
         return cause, "look for `Killed process` in the kernel log; run it again"
+    if lost.exit_code == EXIT_CONTROLLER_LOST:
+        return "it could not reach the controller", "look at --bind and at firewalls"
     return "it crashed", "report it with its last words"
 
 
@@ -154,7 +157,7 @@ def _rank_failed(spec: Spec, trouble: Trouble) -> tuple[RunError, int]:
     error = RunError(
         what=f"rank {failed.rank} failed in phase {failed.phase}",
         evidence=failed.what,
-        cause="injected: --inject rank=R:raise" if injected else causes[failed.kind],
+        cause=f"injected: --inject rank={failed.rank}:raise" if injected else causes[failed.kind],
         next="leave --inject out" if injected else nexts[failed.kind],
         rank=failed.rank,
         phase=failed.phase,
@@ -188,7 +191,7 @@ def _deadline(spec: Spec, outcome: Outcome) -> RunError:
             f"rank {culprit.rank} holds it up"
         ),
         evidence=_evidence(culprit, waiting_for_it, stuck) + _silence(silent),
-        cause=_cause(culprit),
+        cause=_injected(spec, culprit.rank) or _cause(culprit),
         next=f"look at rank {culprit.rank}; if it only needs more time, give it with --deadline",
         rank=culprit.rank,
         phase=culprit.phase,
@@ -248,6 +251,16 @@ def _by_phase(stuck: list[Wait]) -> str:
     return ", ".join(f"{count} in {phase}" for phase, count in kinds.most_common(5))
 
 
+def _injected(spec: Spec, rank: int) -> str | None:
+    """That this rank's trouble was asked for, if it was."""
+    faults = [
+        format_injection(fault)
+        for fault in spec.inject
+        if isinstance(fault, RankFault) and fault.rank == rank and fault.what != "corrupt"
+    ]
+    return f"injected: --inject {faults[0]}" if faults else None
+
+
 def _waits(name: str, dump: m.WaitingRanks, outcome: Outcome) -> list[Wait]:
     phases = array("H", dump.phases)
     peers = array("q", dump.peers)
@@ -301,7 +314,9 @@ def _evidence(culprit: Wait, waiting_for_it: list[int], stuck: list[Wait]) -> st
     some = ", ".join(str(rank) for rank in waiting_for_it[:8])
     more = f" and {len(waiting_for_it) - 8} more" if len(waiting_for_it) > 8 else ""
     others = (
-        f"rank {some}{more} wait{'s' if len(waiting_for_it) == 1 else ''} for it"
+        f"rank {some} waits for it"
+        if len(waiting_for_it) == 1
+        else f"ranks {some}{more} wait for it"
         if some
         else "no rank waits for it"
     )

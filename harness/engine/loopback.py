@@ -69,7 +69,8 @@ def place(layout: Plan) -> Placement:
     for count in layout.ranks_per_worker:
         shares.append(range(first, first + count))
         first += count
-    return Placement(tuple(shares), layout.window)
+    holds_back = layout.window is not None and layout.window < max(map(len, shares))
+    return Placement(tuple(shares), layout.window if holds_back else None)
 
 
 def run(spec: Spec, progress: Progress) -> RunResult:
@@ -80,7 +81,7 @@ def run(spec: Spec, progress: Progress) -> RunResult:
     layout = plan(spec)
     if not layout.fits:
         raise PreflightRefused(refusal(layout))
-    _check_injections(spec, layout)
+    refuse_missing_worker(spec, layout)
     if spec.out is not None:
         check_writable(spec.out)
     environment = read_environment(LOOP)
@@ -123,11 +124,6 @@ def refuse_impossible(spec: Spec) -> None:
     to corrupt, no libnccl.
     """
     RankFaults(spec, ALLGATHERS[spec.allgather])
-    if spec.record_bytes >= 2**31:
-        raise UsageError(
-            f"--record-bytes is {spec.record_bytes}: NCCL announces a size in 31 bits, "
-            f"{2**31 - 1} at most"
-        )
     server = FORMATIONS[spec.formation].server
     if spec.root != "builtin" and server != "root":
         raise UsageError(
@@ -144,11 +140,12 @@ def refuse_impossible(spec: Spec) -> None:
             )
 
 
-def _check_injections(spec: Spec, layout: Plan) -> None:
+def refuse_missing_worker(spec: Spec, layout: Plan) -> None:
+    """Raise UsageError for a fault of a worker that the run will not have."""
     for fault in spec.inject:
         if isinstance(fault, WorkerKill) and fault.worker >= layout.workers:
             raise UsageError(
-                f"--inject worker={fault.worker}:kill: there are workers 0 ... {layout.workers - 1}"
+                f"--inject worker={fault.worker}:kill: expected 0 to {layout.workers - 1}"
             )
 
 
@@ -167,11 +164,12 @@ def _conclude(
         environment=measured.environment,
         seed=spec.seed,
         ok=False,
-        warnings=measured.warnings,
+        warnings=measured.warnings + assemble.warnings_of(spec, placement, outcome),
         error=error,
         exit_code=exit_code,
         nranks=spec.nranks,
         workers=len(placement.shares),
+        servers=assemble.servers_of(spec, outcome),
         start_window=placement.window,
     )
     return failed, {}

@@ -41,7 +41,8 @@ def find_library(path: str | None = None) -> Path:
         if not Path(path).is_file():
             raise UsageError(
                 f"there is no libnccl at {path}: no such file. "
-                "`pip install 'emucoll[interop]'` gets one, which --root libnccl then finds"
+                "`pip install nvidia-nccl-cu12` (or `pip install 'emucoll[interop]'`) gets one, "
+                "which --root libnccl then finds"
             )
         return Path(path)
     found = _in_wheels() or _in_library_path()
@@ -52,7 +53,8 @@ def find_library(path: str | None = None) -> Path:
         return Path(name)
     raise UsageError(
         f"a real root needs {_SONAME}, and this machine has none. "
-        "Get it with `pip install 'emucoll[interop]'`, or give the path of one"
+        "Get it with `pip install nvidia-nccl-cu12` (or `pip install 'emucoll[interop]'`), "
+        "or give the path of one"
     )
 
 

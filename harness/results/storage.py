@@ -35,7 +35,8 @@ class Pids(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_writable(directory: str | os.PathLike[str]) -> None:
     """Create `directory` with its parents and write to it, so that a run does not end without a
-    place for its result.
+    place for its result. What an earlier run left there is removed: it must not look like this
+    one's.
     """
     path = Path(directory)
     probe = path / f".emucoll-{os.getpid()}.tmp"
@@ -44,6 +45,8 @@ def check_writable(directory: str | os.PathLike[str]) -> None:
         with probe.open("wb") as file:
             file.write(b"?")
         probe.unlink()
+        for name in (RESULT_FILE, RANKS_FILE, PIDS_FILE):
+            (path / name).unlink(missing_ok=True)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         _remove(probe)
         raise UsageError(

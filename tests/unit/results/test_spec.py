@@ -134,7 +134,7 @@ def test_what_could_run_passes(good: dict[str, object]) -> None:
         ({"deadline_s": float("inf")}, "--deadline is inf s"),
         ({"deadline_s": float("nan")}, "--deadline is nan s"),
         ({"uid_stagger_rate": -1.0}, "uid-stagger-rate is -1"),
-        ({"uid_stagger_threshold": -1}, "stagger threshold is -1"),
+        ({"uid_stagger_threshold": -1}, "--uid-stagger-threshold is -1"),
         ({"root": "libncc"}, "expected builtin, libnccl or libnccl:PATH"),
         ({"root": "libnccl:"}, "expected builtin, libnccl or libnccl:PATH"),
         ({"store": "torch"}, "--store 'torch'"),
