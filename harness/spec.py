@@ -137,7 +137,8 @@ def _check_faults_agree(spec: Spec) -> None:
     for number, fault in enumerate(faults):
         for other in faults[:number]:
             ends = {"never-start", "raise"} & {fault.what, other.what}
-            if fault.rank == other.rank and (ends or fault.what == other.what):
+            twice = fault.what == other.what and fault.where == other.where
+            if fault.rank == other.rank and (ends or twice):
                 raise UsageError(
                     f"--inject {format_injection(other)} and {format_injection(fault)}: "
                     f"rank {fault.rank} cannot do both"

@@ -136,7 +136,7 @@ def test_a_rank_that_never_starts(emucoll: Commands, formation: str, phase: str,
     before, after = (rank - 1) % n, (rank + 1) % n
     assert f"rank {rank} is in phase never-started and waits for nobody" in error["evidence"]
     low, high = sorted((before, after))
-    assert f"rank {low}, {high} wait for it" in error["evidence"]
+    assert f"ranks {low}, {high} wait for it" in error["evidence"]
     assert error["waiting"][:2] == sorted(
         [
             {"rank": before, "phase": phase, "for": rank},

@@ -169,3 +169,34 @@ def test_a_spec_costs_a_worker_little() -> None:
 @pytest.mark.parametrize("module", ["schema", "environment", "storage"])
 def test_results_load_nothing_that_only_people_look_at(module: str) -> None:
     assert imported_by(f"harness.results.{module}") & {"click", "rich", "scipy", "plotly"} == set()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("rank=1:raise", "rank=1:never-start"),
+        ("rank=1:slow=2", "rank=1:slow=3"),
+        ("rank=1:corrupt=last", "rank=1:corrupt=last"),
+        ("rank=1:never-start", "rank=1:corrupt=first"),
+    ],
+)
+def test_faults_that_contradict_each_other(first: str, second: str) -> None:
+    faults = (parse_injection(first), parse_injection(second))
+    with pytest.raises(UsageError, match="rank 1 cannot do both"):
+        check(Spec(nranks=4, inject=faults))
+
+
+def test_faults_that_go_together() -> None:
+    texts = ("rank=1:corrupt=first", "rank=1:corrupt=last", "rank=1:slow=2", "rank=2:raise")
+    check(Spec(nranks=4, inject=tuple(map(parse_injection, texts))))
+
+
+@pytest.mark.parametrize("bind", ["224.0.0.1", "0.0.0.0", "::", "localhost", ""])
+def test_the_controller_listens_at_one_address(bind: str) -> None:
+    with pytest.raises(UsageError, match="--bind"):
+        check(Spec(nranks=4, bind=bind))
+
+
+def test_an_empty_output_folder_is_not_this_one() -> None:
+    with pytest.raises(UsageError, match="--out is empty"):
+        check(Spec(nranks=4, out=""))
