@@ -61,6 +61,11 @@ class Channel(Protocol):
         can no longer be.
         """
 
+    async def acknowledged(self) -> None:
+        """Wait until the peer's machine has everything that was sent; ConnectionClosed when that
+        can no longer be. Not for use inside `drive`.
+        """
+
     def recv(self, n: int) -> Awaitable[bytes]:
         """Exactly `n` bytes; ConnectionClosed when the peer closes before. Bytes that had come when
         it failed or was cancelled are there for the next one.

@@ -13,9 +13,11 @@ Must not know what the bytes mean.
 
 import asyncio
 import errno
+import fcntl
 import os
 import select
 import socket
+import termios
 import time
 import types
 from collections.abc import Awaitable, Callable, Generator, Iterable
@@ -43,6 +45,7 @@ SCRATCH_BYTES = 256 * 1024
 """The most that `recv_some` returns. Reads of 64 KiB let kernel TCP memory pile up; see
 docs/architecture.md.
 """
+ACKNOWLEDGED_POLL_S, ACKNOWLEDGED_POLL_MAX_S = 0.01, 0.5
 EVENTS_PER_POLL = 1024
 ORDERED_BATCH = 512
 """Events that `dispatch_in_order` serves before the event loop gets its turn."""
@@ -160,6 +163,26 @@ class TcpChannel(Pollable):
     def flush(self) -> Awaitable[None]:
         """See Channel.flush."""
         return self._drained(0) if self._queue or self._broken else _READY
+
+    async def acknowledged(self) -> None:
+        """See Channel.acknowledged. On loopback the answer is there at once, unless the peer's
+        accept queue was full: then the kernel sends again and again, and this looks now and then.
+        """
+        await self.flush()
+        pause_s = ACKNOWLEDGED_POLL_S
+        while self._unacknowledged():
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, ACKNOWLEDGED_POLL_MAX_S)
+
+    def _unacknowledged(self) -> bool:
+        self._network.counters.other += 1
+        waiting = fcntl.ioctl(self._fd, termios.TIOCOUTQ, bytes(4))  # SIOCOUTQ of a socket
+        if waiting == bytes(4):
+            return False
+        code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise ConnectionClosed(f"the connection was lost: {os.strerror(code)}")
+        return True
 
     @types.coroutine
     def _drained(self, limit: int) -> Generator[object, None, None]:

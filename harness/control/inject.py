@@ -115,6 +115,9 @@ class _Passing:
     def flush(self) -> Awaitable[None]:
         return self._channel.flush()
 
+    async def acknowledged(self) -> None:
+        await self._channel.acknowledged()
+
     def recv(self, n: int) -> Awaitable[bytes]:
         return self._channel.recv(n)
 
