@@ -72,6 +72,8 @@ class Running:
         self._tmp = folder / "tmp"
         self._tmp.mkdir(parents=True)
         self._out, self._err = folder / "stdout", folder / "stderr"
+        self.marks: dict[str, float] = {}
+        """What a condition has noted, for the next time that it is asked."""
         command = [sys.executable, "-m", "harness.cli.main", *map(str, arguments)]
         environment = {**os.environ, "TMPDIR": str(self._tmp), **popen.pop("env", {})}
         with self._out.open("wb") as out, self._err.open("wb") as err:
@@ -194,12 +196,16 @@ def listeners(pid: int) -> set[tuple[str, int]]:
     """Where a process listens, over IPv4."""
     own = sockets(pid)
     found = set()
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        words = line.split()
-        if words[3] == "0A" and words[9] in own:
-            host, port = words[1].split(":")
-            octets = reversed(bytes.fromhex(host))
-            found.add((".".join(map(str, octets)), int(port, 16)))
+    with open("/proc/net/tcp") as table:
+        next(table)
+        for line in table:
+            words = line.split()
+            if words[3] != "0A":  # listeners come first, and connections may be many
+                break
+            if words[9] in own:
+                host, port = words[1].split(":")
+                octets = reversed(bytes.fromhex(host))
+                found.add((".".join(map(str, octets)), int(port, 16)))
     return found
 
 

@@ -4,6 +4,7 @@ import re
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.cli.command import Commands, Running, send, sockets
@@ -21,10 +22,15 @@ GATHERING = "(the records were handed out|the AllGather was running)"
 
 
 def gathering(running: Running) -> bool:
-    """Has the AllGather of `LONG_ALLGATHER` begun? Three sockets a rank, and none at the store."""
+    """Has the AllGather of `LONG_ALLGATHER` begun? A rank has three sockets then, none of them at
+    the store, and what has formed works again.
+    """
     pids = running.pids()
     held = sum(len(sockets(pid)) for name, pid in pids.items() if name != "store")
-    return held >= 3 * 512 and len(sockets(pids["store"])) < 50
+    if held < 3 * 512 or len(sockets(pids["store"])) >= 50:
+        return False
+    cpu_s = psutil.Process(pids["worker 0"]).cpu_times().user
+    return cpu_s > running.marks.setdefault("formed", cpu_s) + 0.04
 
 
 def forming(running: Running) -> bool:
