@@ -58,20 +58,30 @@ class Scanner:
         self._callers.close()
 
 
+@contextmanager
+def standing_still(pid: int) -> Iterator[None]:
+    """A process that waits for us, however long that takes."""
+    send(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        send(pid, signal.SIGCONT)
+
+
 def scan_nccl_root(running: Running, scanner: Scanner) -> None:
     """While the root stands still nobody's listener has had its peer."""
     pids = running.pids()
     running.until(lambda: sum(len(sockets(pids[f"worker {i}"])) for i in (0, 1)) > 80)
-    send(pids["root"], signal.SIGSTOP)
-    try:
+    with standing_still(pids["root"]):
         scanner.visit(running, {"controller": 1, "root": 1, "worker 0": 20, "worker 1": 20})
-    finally:
-        send(pids["root"], signal.SIGCONT)
 
 
 def scan_tcpstore(running: Running, scanner: Scanner) -> None:
-    """While the last rank is slow, the first one waits for it, and so does its whole worker."""
-    scanner.visit(running, {"controller": 1, "store": 1, "worker 0": 64})
+    """The last rank is slow; while its worker stands still, the first rank waits for it."""
+    pids = running.pids()
+    running.until(lambda: len(sockets(pids["worker 0"])) > 64)
+    with standing_still(pids["worker 1"]):
+        scanner.visit(running, {"controller": 1, "store": 1, "worker 0": 64})
 
 
 @pytest.mark.parametrize("manner", ["close", "rubbish", "silence"])
