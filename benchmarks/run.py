@@ -92,13 +92,16 @@ def pipelined(figure: Figure) -> None:
 
 
 def cpu_per_rank(figure: Figure) -> None:
-    """CPU of a formed rank, its share of the store's included, against a bare connection."""
-    n = 6000
-    result = emucoll(n, "--workers", 1, "--steps", 1)
+    """CPU of a formed rank, its share of the store's and of the event loop's included, against a
+    bare connection. As in the main job no process has a core to itself. The harness's barrier and
+    the AllGather come after.
+    """
+    n, workers = 12_000, 2
+    result = emucoll(n, "--workers", workers, "--steps", 1)
     forming = phase(result, "bootstrap")["cpu_s"] + phase(result, "loop")["cpu_s"]
-    forming -= phase(result, "bootstrap.ring")["cpu_s"]
+    forming -= sum(phase(result, f"bootstrap.{name}")["cpu_s"] for name in ("barrier", "ring"))
     ours = (forming + result["work"]["store"]["cpu_s"]) / n * 1e6
-    figure.pairs.append((ours, c_program("bare_connect", n)["cpu_us_per_rank"]))
+    figure.pairs.append((ours, c_program("bare_connect", n // workers)["cpu_us_per_rank"]))
 
 
 def formation_scaling(figure: Figure) -> None:

@@ -13,6 +13,7 @@ only Channel waits are allowed.
 import asyncio
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from emucoll.errors import DriveError
@@ -136,64 +137,73 @@ _step: Callable[[None], object] | None = None
 """
 
 
+@types.coroutine
 def wait_readable(channel: Pollable) -> Generator[object, None, None]:
     """Suspend until the network calls `channel.reader(None)`. One waiter per direction."""
-    assert channel.reader is None, "two readers wait on one channel"
-    if _step is not None:
-        channel.reader = _step
-        try:
-            yield _CHANNEL_WAIT
-        finally:
-            channel.reader = None
-        return
-    future = asyncio.get_running_loop().create_future()
-    channel.reader = _waker(future)
+    waits_for = begin_read_wait(channel)
     try:
-        yield from future
+        yield waits_for
     finally:
         channel.reader = None
 
 
+@types.coroutine
 def wait_writable(channel: Pollable) -> Generator[object, None, None]:
     """Suspend until the network calls `channel.writer(None)`. One waiter per direction."""
-    assert channel.writer is None, "two writers wait on one channel"
-    if _step is not None:
-        channel.writer = _step
-        try:
-            yield _CHANNEL_WAIT
-        finally:
-            channel.writer = None
-        return
-    future = asyncio.get_running_loop().create_future()
-    channel.writer = _waker(future)
+    waits_for = begin_write_wait(channel)
     try:
-        yield from future
+        yield waits_for
     finally:
         channel.writer = None
 
 
-def _waker(future: "asyncio.Future[None]") -> Callable[[None], object]:
+def begin_read_wait(channel: Pollable) -> object:
+    """`wait_readable` for a caller that yields what is returned here, and then sets
+    `channel.reader` to None, itself: a generator less on the way of every block.
+    """
+    assert channel.reader is None, "two readers wait on one channel"
+    waits_for, channel.reader = _begin_wait()
+    return waits_for
+
+
+def begin_write_wait(channel: Pollable) -> object:
+    """As `begin_read_wait`, for `wait_writable`."""
+    assert channel.writer is None, "two writers wait on one channel"
+    waits_for, channel.writer = _begin_wait()
+    return waits_for
+
+
+def _begin_wait() -> tuple[object, Callable[[None], object]]:
+    """What the running coroutine is to yield, and what to call when it may go on."""
+    if _step is not None:
+        return _CHANNEL_WAIT, _step
+    future = asyncio.get_running_loop().create_future()
+    future._asyncio_future_blocking = True  # as its own __await__ says to the Task
+
     def wake(_: None) -> None:
         if not future.done():
             future.set_result(None)
 
-    return wake
+    return future, wake
 
 
 class _Drive:
     """One coroutine stepped from reader and writer callbacks."""
 
-    __slots__ = ("coroutine", "future", "resume", "send", "step")
+    __slots__ = ("coroutine", "failed", "resume", "returned", "send", "step")
 
     def __init__(
         self,
         coroutine: Coroutine[Any, Any, Any],
-        future: "asyncio.Future[Any]",
-        resume: Callable[[], object] | None,
+        returned: Callable[[Any], object],
+        failed: Callable[[BaseException], object],
+        resume: Callable[[], object] | None = None,
     ) -> None:
+        """`returned` and `failed` hear what becomes of it."""
         self.coroutine = coroutine
         self.send = coroutine.send
-        self.future = future
+        self.returned = returned
+        self.failed = failed
         self.resume = resume
         self.step = self._step if resume is None else self._metered_step
 
@@ -208,11 +218,9 @@ class _Drive:
         try:
             waits_for = self.send(None)
         except StopIteration as stop:
-            if not self.future.done():
-                self.future.set_result(stop.value)
+            self.returned(stop.value)
         except BaseException as error:
-            if not self.future.done():
-                self.future.set_exception(error)
+            self.failed(error)
             if not isinstance(error, Exception):
                 raise
         else:
@@ -227,8 +235,7 @@ class _Drive:
             _describe_wait(self.coroutine, waits_for),
         )
         self.coroutine.close()
-        if not self.future.done():
-            self.future.set_exception(error)
+        self.failed(error)
 
 
 def _describe_wait(coroutine: object, waits_for: object) -> str:
@@ -265,21 +272,37 @@ async def drive(coroutine: Coroutine[Any, Any, T], resume: Callable[[], object] 
     the coroutine is closed: so `asyncio.timeout` goes around `drive`, not inside.
     """
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    _Drive(coroutine, future, resume).step(None)
+    _Drive(
+        coroutine,
+        partial(_unless_done, future, future.set_result),
+        partial(_unless_done, future, future.set_exception),
+        resume,
+    ).step(None)
     try:
         return await future
     finally:
         coroutine.close()
 
 
-def begin_drive(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
+def _unless_done(
+    future: "asyncio.Future[Any]", tell: Callable[[Any], object], outcome: Any
+) -> None:
+    """Tell a Future, unless who waits for it was cancelled meanwhile."""
+    if not future.done():
+        tell(outcome)
+
+
+def begin_drive(
+    coroutine: Coroutine[Any, Any, None], failed: Callable[[BaseException], None]
+) -> None:
     """As `drive`, for whoever does not wait for it: the coroutine runs to its first wait now, and
-    the Future brings what becomes of it. Cancelling the Future closes the coroutine. No Task.
+    what it raises goes to `failed`. To end it, close it. No Task and no Future.
     """
-    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    _Drive(coroutine, future, None).step(None)
-    future.add_done_callback(lambda _: coroutine.close())
-    return future
+    _Drive(coroutine, _ended, failed).step(None)
+
+
+def _ended(_: None) -> None:
+    """Nobody waits for what a coroutine returns."""
 
 
 async def within(limit_s: float, coroutine: Coroutine[Any, Any, T]) -> T:

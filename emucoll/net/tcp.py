@@ -30,6 +30,7 @@ from emucoll.net.base import (
     Buffer,
     Channel,
     Pollable,
+    begin_read_wait,
     never_inside_drive,
     wait_readable,
     wait_writable,
@@ -39,6 +40,8 @@ SMALL_BYTES = 4096
 """A message up to this size is put together from the pieces in which it comes; a larger one gets a
 buffer of its size at its second piece.
 """
+AHEAD_BYTES = 64
+"""How much more than was asked for a read takes, for the next one."""
 SEND_BOUND_BYTES = 256 * 1024
 """`send` suspends its caller while more than this is queued in user space."""
 SCRATCH_BYTES = 256 * 1024
@@ -47,6 +50,8 @@ docs/architecture.md.
 """
 ACKNOWLEDGED_POLL_S, ACKNOWLEDGED_POLL_MAX_S = 0.01, 0.5
 EVENTS_PER_POLL = 1024
+POLLS_A_TURN = 8
+"""How often a turn asks for events that have come since it began: cheaper than a turn each."""
 ORDERED_BATCH = 512
 """Events that `dispatch_in_order` serves before the event loop gets its turn."""
 
@@ -54,6 +59,8 @@ _IP_BIND_ADDRESS_NO_PORT = 24  # <linux/in.h>; the socket module names it only i
 _IN = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
 _INOUT = _IN | select.EPOLLOUT
 _GONE = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+_NOW = socket.MSG_DONTWAIT
+_STREAM = socket.SOCK_STREAM | socket.SOCK_NONBLOCK
 _RESET = (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN)
 
 
@@ -119,8 +126,10 @@ class TcpChannel(Pollable):
         "bound",
     )
 
-    def __init__(self, network: "TcpNetwork", sock: socket.socket, readable: bool) -> None:
-        """Take over a connected, non-blocking socket.
+    def __init__(
+        self, network: "TcpNetwork", sock: socket.SocketType, fd: int, readable: bool
+    ) -> None:
+        """Take over a connected socket.
 
         `readable`: may something be there to read already? If so the first read finds out, else it
         waits at once.
@@ -128,14 +137,14 @@ class TcpChannel(Pollable):
         super().__init__()
         self._network = network
         self._sock = sock
-        self._fd = sock.fileno()
+        self._fd = fd
         self._ahead = b""
         self._queue: bytearray | None = None
         self._readable = readable
         self._gone = self._broken = False
         self._registered = False
         self.bound = SEND_BOUND_BYTES
-        network.channels[self._fd] = self
+        network.channels[fd] = self
 
     # -- sending
 
@@ -149,7 +158,7 @@ class TcpChannel(Pollable):
         else:
             counters.writes += 1
             try:
-                sent = self._sock.send(data)
+                sent = self._sock.send(data, _NOW)
             except BlockingIOError:
                 sent = 0
             except OSError as error:
@@ -208,7 +217,7 @@ class TcpChannel(Pollable):
             self._network.counters.writes += 1
             try:
                 with memoryview(queue) as view:
-                    sent = self._sock.send(view)
+                    sent = self._sock.send(view, _NOW)
             except BlockingIOError:
                 return
             except OSError:
@@ -230,13 +239,17 @@ class TcpChannel(Pollable):
                 if not self._readable:
                     if not self._registered:
                         self._not_readable()
-                    yield from wait_readable(self)
-                # One more than is wanted: a short answer tells that the socket is drained, which
-                # saves an EAGAIN a wait.
-                want = n - len(data) + 1
+                    waits_for = begin_read_wait(self)
+                    try:
+                        yield waits_for
+                    finally:
+                        self.reader = None
+                # More than is wanted: a short answer tells that the socket is drained, which saves
+                # an EAGAIN a wait, and the next message is often there already.
+                want = n - len(data) + AHEAD_BYTES
                 self._network.counters.reads += 1
                 try:
-                    more = self._sock.recv(want)
+                    more = self._sock.recv(want, _NOW)
                 except BlockingIOError:
                     self._not_readable()
                     continue
@@ -297,7 +310,11 @@ class TcpChannel(Pollable):
             if not self._readable:
                 if not self._registered:
                     self._not_readable()
-                yield from wait_readable(self)
+                waits_for = begin_read_wait(self)
+                try:
+                    yield waits_for
+                finally:
+                    self.reader = None
             got = self._read_into(view)
             if got >= 0:
                 return view[:got]
@@ -306,7 +323,7 @@ class TcpChannel(Pollable):
         """One read: bytes read, 0 at the end of the stream, -1 when nothing is there."""
         self._network.counters.reads += 1
         try:
-            got = self._sock.recv_into(view)
+            got = self._sock.recv_into(view, 0, _NOW)
         except BlockingIOError:
             self._not_readable()
             return -1
@@ -371,7 +388,7 @@ class TcpListener(Pollable):
 
     __slots__ = ("_fd", "_network", "_registered", "_sock", "address")
 
-    def __init__(self, network: "TcpNetwork", sock: socket.socket, address: Address) -> None:
+    def __init__(self, network: "TcpNetwork", sock: socket.SocketType, address: Address) -> None:
         """Take over a listening, non-blocking socket."""
         super().__init__()
         self._network = network
@@ -387,13 +404,13 @@ class TcpListener(Pollable):
         while True:
             self._network.counters.accepts += 1
             try:
-                sock, _ = self._sock.accept()
+                fd, _ = self._sock._accept()  # type: ignore[attr-defined]  # half of what accept() costs
             except BlockingIOError:
                 if not self._registered:
                     self._network.counters.other += 1
                     self._network.epoll.register(self._fd, select.EPOLLIN)
                     self._registered = True
-                await _readable(self)
+                await wait_readable(self)
                 continue
             except (ConnectionAbortedError, InterruptedError):
                 continue
@@ -405,7 +422,7 @@ class TcpListener(Pollable):
                         f"no descriptor left to accept with ({error.strerror})"
                     ) from None
                 raise ListenFailed(f"accept failed: {error.strerror}") from None
-            return self._network.adopt(sock)
+            return self._network.adopt(fd)
 
     def ready(self, _event: int) -> None:
         """A peer is there to accept; when nobody waits for one, stop hearing of it until somebody
@@ -431,22 +448,12 @@ class TcpListener(Pollable):
     abort = close
 
 
-@types.coroutine
-def _readable(pollable: Pollable) -> Generator[object, None, None]:
-    yield from wait_readable(pollable)
-
-
-@types.coroutine
-def _writable(pollable: Pollable) -> Generator[object, None, None]:
-    yield from wait_writable(pollable)
-
-
 class _Connecting(Pollable):
     """A connect that the kernel has not finished."""
 
     __slots__ = ("_sock",)
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.SocketType) -> None:
         super().__init__()
         self._sock = sock
 
@@ -480,14 +487,16 @@ class TcpNetwork:
         self._loop.add_reader(self.epoll.fileno(), self._dispatch)
 
     def _dispatch(self) -> None:
-        self.counters.other += 1
-        channels = self.channels
-        for fd, event in self.epoll.poll(0, EVENTS_PER_POLL):
-            channel = channels.get(
-                fd
-            )  # closed by an earlier event of this very batch: nobody is left to tell
-            if channel is not None:
-                channel.ready(event)
+        channels, poll = self.channels, self.epoll.poll
+        for _ in range(POLLS_A_TURN):
+            self.counters.other += 1
+            events = poll(0, EVENTS_PER_POLL)
+            for fd, event in events:
+                channel = channels.get(fd)
+                if channel is not None:  # else closed by an earlier event of this very batch
+                    channel.ready(event)
+            if not events:
+                break
         if self._after_dispatch is not None:
             self._after_dispatch()
 
@@ -532,10 +541,11 @@ class TcpNetwork:
         """See Network.listen."""
         self.counters.other += 3
         try:
-            sock = self._socket()
+            sock, _ = self._socket()
         except OSError as error:
             raise ListenFailed(f"no socket for a listener: {error.strerror}") from None
         try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # whoever is accepted has it
             sock.bind((self.source, 0))
             sock.listen(backlog)
             name = sock.getsockname()
@@ -549,26 +559,26 @@ class TcpNetwork:
             raise ListenFailed(f"no listener on {self.source}: {why}") from None
         return TcpListener(self, sock, Address(*name))
 
-    def _socket(self) -> socket.socket:
-        sock = socket.socket(self._family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        if sock.fileno() > self.peak_descriptors:
-            self.peak_descriptors = sock.fileno()
-        return sock
+    def _socket(self) -> tuple[socket.SocketType, int]:
+        sock = socket.SocketType(self._family, _STREAM)
+        fd = sock.fileno()
+        if fd > self.peak_descriptors:
+            self.peak_descriptors = fd
+        return sock, fd
 
-    def adopt(self, sock: socket.socket) -> TcpChannel:
-        """Make a Channel of an accepted socket."""
-        if sock.fileno() > self.peak_descriptors:
-            self.peak_descriptors = sock.fileno()
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return TcpChannel(self, sock, readable=True)
+    def adopt(self, fd: int) -> TcpChannel:
+        """Make a Channel of an accepted connection."""
+        if fd > self.peak_descriptors:
+            self.peak_descriptors = fd
+        sock = socket.SocketType(self._family, _STREAM, 0, fd)
+        return TcpChannel(self, sock, fd, readable=True)
 
     async def connect(self, address: Address, deadline_s: float) -> TcpChannel:
         """See Network.connect."""
         never_inside_drive("Network.connect")
         self.counters.connects += 1
         try:
-            sock = self._socket()
+            sock, fd = self._socket()
         except OSError as error:
             raise ConnectFailed(
                 f"no socket to connect to {address}: {error.strerror}", error.errno or 0
@@ -596,10 +606,10 @@ class TcpNetwork:
         except BaseException:
             sock.close()
             raise
-        return TcpChannel(self, sock, readable=False)
+        return TcpChannel(self, sock, fd, readable=False)
 
     async def _finish_connect(
-        self, sock: socket.socket, address: Address, deadline_s: float
+        self, sock: socket.SocketType, address: Address, deadline_s: float
     ) -> int:
         fd = sock.fileno()
         connecting = _Connecting(sock)
@@ -608,7 +618,7 @@ class TcpNetwork:
         self.counters.other += 2
         try:
             async with asyncio.timeout(deadline_s):
-                await _writable(connecting)
+                await wait_writable(connecting)
         except TimeoutError:
             raise DeadlineExceeded(f"{address} did not answer within {deadline_s:g} s") from None
         finally:

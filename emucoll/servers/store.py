@@ -7,8 +7,9 @@ replies leave in the order of its requests. It must not know which network it ru
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from typing import Any
 
 from emucoll.errors import ConnectionClosed, EmucollError, ListenFailed, RemoteProtocolError
 from emucoll.net.base import Buffer, Channel, Clock, Listener, begin_drive
@@ -16,7 +17,7 @@ from emucoll.servers.store_state import StoreState
 from emucoll.trace import Strangers
 from emucoll.wire.tcpstore_parser import RequestParser
 
-_READ_BYTES = 64 * 1024
+_READ_BYTES = 256 * 1024
 
 
 class StoreServer:
@@ -41,7 +42,7 @@ class StoreServer:
         self._on_connect = on_connect
         self._greeted: dict[Channel, float] = {}
         """Clients that have not said anything valid yet, oldest first, and when they came."""
-        self._clients: set[asyncio.Future[None]] = set()
+        self._clients: dict[Channel, Coroutine[Any, Any, None]] = {}
         self._fault: BaseException | None = None
         self._handled: Channel | None = None
         """The client whose requests are being handled, and what it is to be sent for them."""
@@ -61,24 +62,21 @@ class StoreServer:
                     continue
                 self.connections += 1
                 self._greeted[channel] = self._clock.now()
-                client = begin_drive(self._client(channel))
-                self._clients.add(client)
-                client.add_done_callback(partial(self._client_ended, listener))
+                self._clients[channel] = client = self._client(channel)
+                begin_drive(client, partial(self._client_failed, listener))
         except ConnectionClosed:
             if self._fault is not None:
                 raise self._fault from None
             raise
         finally:
             sweeper.cancel()
-            for client in self._clients:
-                client.cancel()
+            for client in list(self._clients.values()):
+                client.close()
 
-    def _client_ended(self, listener: Listener, client: asyncio.Future[None]) -> None:
-        """Forget a client; what only a mistake of ours can raise ends the whole server."""
-        self._clients.discard(client)
-        if not client.cancelled() and (error := client.exception()) is not None:
-            self._fault = error
-            listener.close()
+    def _client_failed(self, listener: Listener, error: BaseException) -> None:
+        """What only a mistake of ours can raise ends the whole server."""
+        self._fault = error
+        listener.close()
 
     async def _client(self, channel: Channel) -> None:
         parser = RequestParser()
@@ -88,14 +86,17 @@ class StoreServer:
                 try:
                     self._handle(channel, parser, data, replies)
                 except RemoteProtocolError:
-                    await _send(channel, replies)
+                    if replies:
+                        await _send(channel, replies)
                     await channel.flush()
                     raise
-                await _send(channel, replies)
+                if replies:
+                    await _send(channel, replies)
         except EmucollError as error:
             if channel in self._greeted or not isinstance(error, ConnectionClosed):
                 self.dropped.append(str(error))
         finally:
+            del self._clients[channel]
             self._greeted.pop(channel, None)
             self.state.disconnect(channel)
             channel.close()
@@ -147,6 +148,5 @@ class StoreServer:
                 channel.close()
 
 
-async def _send(channel: Channel, replies: list[bytes]) -> None:
-    if replies:
-        await channel.send(b"".join(replies), messages=len(replies))
+def _send(channel: Channel, replies: list[bytes]) -> Awaitable[None]:
+    return channel.send(b"".join(replies), messages=len(replies))

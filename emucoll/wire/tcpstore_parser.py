@@ -146,6 +146,9 @@ _read_u64: Final = _U64.unpack_from
 _read_two_u64: Final = struct.Struct("<QQ").unpack_from
 _new_tuple: Final = tuple.__new__  # a NamedTuple's own constructor is Python, and takes far longer
 
+_GREETING: Final = bytes((Op.VALIDATE,)) + _U32.pack(VALIDATE_MAGIC)
+_GREETED: Final = Request(Op.VALIDATE, number=VALIDATE_MAGIC)
+
 # What a parser's `_op` is outside a request.
 _FRESH: Final = -1
 _IDLE: Final = -2
@@ -203,6 +206,10 @@ class RequestParser:
             data = bytes(self._partial)
             self._partial.clear()
         at, end = 0, len(data)
+        if self._op == _FRESH and data.startswith(_GREETING):
+            requests.append(_GREETED)
+            self._op = _IDLE
+            at = len(_GREETING)
         while at < end:
             if self._op == _IDLE:
                 at = self._read_whole(data, at, requests)

@@ -202,24 +202,40 @@ async def test_it_calls_resume_before_every_step(world: World) -> None:
 
 async def test_one_that_nobody_waits_for(world: World) -> None:
     near, far = await connected(world)
-    ended = []
+    log: list[object] = []
 
-    async def receive() -> bytes:
+    async def receive() -> None:
         try:
-            return await far.recv(1)
+            log.append(await far.recv(1))
         finally:
-            ended.append(True)
+            log.append("ended")
 
-    future = begin_drive(receive())
+    begin_drive(receive(), log.append)
     await near.send(b"x")
-    assert await future == b"x"
-    assert ended == [True]
-    future = begin_drive(receive())
-    future.cancel()
     await settle(world)
-    assert ended == [True, True]
+    assert log == [b"x", "ended"]
+    coroutine = receive()
+    begin_drive(coroutine, log.append)
+    coroutine.close()
+    assert log == [b"x", "ended", "ended"]
     await near.send(b"y")
     assert await far.recv(1) == b"y"
+
+
+async def test_an_error_of_one_that_nobody_waits_for() -> None:
+    errors: list[BaseException] = []
+    error = ValueError("its own")
+
+    async def raises() -> None:
+        raise error
+
+    async def sleeps() -> None:
+        await asyncio.sleep(0)
+
+    begin_drive(raises(), errors.append)
+    begin_drive(sleeps(), errors.append)
+    assert errors[0] is error
+    assert isinstance(errors[1], DriveError)
 
 
 async def test_one_drive_closes_the_channel_of_another(world: World) -> None:
