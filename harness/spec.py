@@ -19,10 +19,10 @@ from emucoll.errors import UsageError
 MIN_START_WINDOW = 3
 """Rank r waits for rank r + 1 while it forms: a window of one or two per worker can deadlock."""
 
-_INT_MAX = 2**31 - 1
-_LOWEST_RATE = 1e-3
+INT_MAX = 2**31 - 1
+"""NCCL and MPI count ranks and bytes of a record in a C int; a rank travels as an i32."""
 
-"""NCCL and MPI count ranks and bytes of a record in a C int."""
+_LOWEST_RATE = 1e-3
 
 _MAX_SLOW_FACTOR = 1_000_000.0
 
@@ -147,14 +147,14 @@ def _check_faults_agree(spec: Spec) -> None:
 
 def _check_counts(spec: Spec) -> None:
     bounds: tuple[tuple[str, int | None, int, int], ...] = (
-        ("-np", spec.nranks, 1, _INT_MAX),
-        ("--record-bytes", spec.record_bytes, 0, _INT_MAX),
+        ("-np", spec.nranks, 1, INT_MAX),
+        ("--record-bytes", spec.record_bytes, 0, INT_MAX),
         ("--workers", spec.workers, 1, spec.nranks),
-        ("--ranks-per-host", spec.ranks_per_host, 1, _INT_MAX),
-        ("--start-window", spec.start_window, MIN_START_WINDOW, _INT_MAX),
-        ("--steps", spec.steps, 1, _INT_MAX),
+        ("--ranks-per-host", spec.ranks_per_host, 1, INT_MAX),
+        ("--start-window", spec.start_window, MIN_START_WINDOW, INT_MAX),
+        ("--steps", spec.steps, 1, INT_MAX),
         ("--seed", spec.seed, 0, 2**63 - 1),
-        ("--uid-stagger-threshold", spec.uid_stagger_threshold, 0, _INT_MAX),
+        ("--uid-stagger-threshold", spec.uid_stagger_threshold, 0, INT_MAX),
     )
     for name, value, low, high in bounds:
         if value is not None and not low <= value <= high:

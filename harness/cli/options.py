@@ -18,7 +18,6 @@ from harness.results.schema import AnyResult, RunResult, to_json
 from harness.spec import Spec, check, parse_injection
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-MAX_RANKS = 2**31 - 1
 
 
 class _Parsed(click.ParamType[Any]):
@@ -42,117 +41,114 @@ SIZE = _Parsed("size", parse_size)
 INJECTION = _Parsed("what", parse_injection)
 
 
+SPEC_OPTIONS = [
+    click.option("-np", "--nranks", "nranks", type=int, required=True, metavar="N", help="Ranks."),
+    click.option(
+        "--formation", default="tcpstore", metavar="F", help="How the ring forms [tcpstore]."
+    ),
+    click.option(
+        "--allgather",
+        default="ring-pipelined",
+        metavar="A",
+        help="Which AllGather [ring-pipelined].",
+    ),
+    click.option(
+        "--record-bytes",
+        type=SIZE,
+        default=28,
+        metavar="B",
+        help="Bytes a rank contributes; 28: its address [28].",
+    ),
+    click.option(
+        "--root",
+        default="builtin",
+        metavar="builtin|libnccl[:PATH]",
+        help="Who serves as the root: ours, or the root thread of a real libnccl [builtin].",
+    ),
+    click.option(
+        "--store",
+        default="builtin",
+        metavar="builtin",
+        help="Who serves as the store [builtin].",
+    ),
+    click.option(
+        "--workers",
+        type=int,
+        metavar="P",
+        help="Worker processes [as many as the limits demand].",
+    ),
+    click.option(
+        "--ranks-per-host",
+        type=int,
+        default=8,
+        metavar="H",
+        help="Ranks on one emulated host; kept in the result, no effect yet [8].",
+    ),
+    click.option(
+        "--start-window",
+        type=int,
+        metavar="W",
+        help="Ranks in formation at once per worker [all, if they fit].",
+    ),
+    click.option("--steps", type=int, metavar="S", help="Run only the AllGather's first S steps."),
+    click.option(
+        "--seed",
+        type=int,
+        default=1,
+        metavar="S",
+        help="Of the records that ranks contribute [1].",
+    ),
+    click.option(
+        "--deadline",
+        type=TIME,
+        default=600.0,
+        metavar="T",
+        help="End the run after this long, the start of its processes included [600s].",
+    ),
+    click.option(
+        "--handshake-timeout",
+        type=TIME,
+        default=10.0,
+        metavar="T",
+        help="Drop a peer that stays silent in its hello [10s].",
+    ),
+    click.option("--ip", type=click.Choice(["4", "6"]), default="4", help="Address family [4]."),
+    click.option(
+        "--uid-stagger-rate",
+        type=float,
+        default=7000.0,
+        metavar="R",
+        help="NCCL_UID_STAGGER_RATE, 0 for none [7000].",
+    ),
+    click.option(
+        "--uid-stagger-threshold",
+        type=int,
+        default=256,
+        metavar="N",
+        help="NCCL_UID_STAGGER_THRESHOLD [256].",
+    ),
+    click.option(
+        "--bind",
+        default="127.0.0.1",
+        metavar="IP",
+        help="Address at which the controller listens for its workers [127.0.0.1].",
+    ),
+    click.option(
+        "--inject",
+        type=INJECTION,
+        multiple=True,
+        metavar="WHAT",
+        help="A fault, repeatable: rank=R:never-start, rank=R:raise, rank=R:slow=F, "
+        "rank=R:corrupt=header|first|last|forwarded, root:kill, store:kill, worker=K:kill.",
+    ),
+    click.option("--out", metavar="DIR", help="Keep the result and every rank's times here."),
+]
+"""The options that say what to run, in the order in which help shows them."""
+
+
 def spec_options(command: Command) -> Command:
-    """The options that say what to run, in the order in which help shows them."""
-    options = [
-        click.option(
-            "-np", "--nranks", "nranks", type=int, required=True, metavar="N", help="Ranks."
-        ),
-        click.option(
-            "--formation", default="tcpstore", metavar="F", help="How the ring forms [tcpstore]."
-        ),
-        click.option(
-            "--allgather",
-            default="ring-pipelined",
-            metavar="A",
-            help="Which AllGather [ring-pipelined].",
-        ),
-        click.option(
-            "--record-bytes",
-            type=SIZE,
-            default=28,
-            metavar="B",
-            help="Bytes a rank contributes; 28: its address [28].",
-        ),
-        click.option(
-            "--root",
-            default="builtin",
-            metavar="builtin|libnccl[:PATH]",
-            help="Who serves as the root: ours, or the root thread of a real libnccl [builtin].",
-        ),
-        click.option(
-            "--store",
-            default="builtin",
-            metavar="builtin",
-            help="Who serves as the store [builtin].",
-        ),
-        click.option(
-            "--workers",
-            type=int,
-            metavar="P",
-            help="Worker processes [as many as the limits demand].",
-        ),
-        click.option(
-            "--ranks-per-host",
-            type=int,
-            default=8,
-            metavar="H",
-            help="Ranks on one emulated host; kept in the result, no effect yet [8].",
-        ),
-        click.option(
-            "--start-window",
-            type=int,
-            metavar="W",
-            help="Ranks in formation at once per worker [all, if they fit].",
-        ),
-        click.option(
-            "--steps", type=int, metavar="S", help="Run only the AllGather's first S steps."
-        ),
-        click.option(
-            "--seed",
-            type=int,
-            default=1,
-            metavar="S",
-            help="Of the records that ranks contribute [1].",
-        ),
-        click.option(
-            "--deadline",
-            type=TIME,
-            default=600.0,
-            metavar="T",
-            help="End the run after this long, the start of its processes included [600s].",
-        ),
-        click.option(
-            "--handshake-timeout",
-            type=TIME,
-            default=10.0,
-            metavar="T",
-            help="Drop a peer that stays silent in its hello [10s].",
-        ),
-        click.option(
-            "--ip", type=click.Choice(["4", "6"]), default="4", help="Address family [4]."
-        ),
-        click.option(
-            "--uid-stagger-rate",
-            type=float,
-            default=7000.0,
-            metavar="R",
-            help="NCCL_UID_STAGGER_RATE, 0 for none [7000].",
-        ),
-        click.option(
-            "--uid-stagger-threshold",
-            type=int,
-            default=256,
-            metavar="N",
-            help="NCCL_UID_STAGGER_THRESHOLD [256].",
-        ),
-        click.option(
-            "--bind",
-            default="127.0.0.1",
-            metavar="IP",
-            help="Address at which the controller listens for its workers [127.0.0.1].",
-        ),
-        click.option(
-            "--inject",
-            type=INJECTION,
-            multiple=True,
-            metavar="WHAT",
-            help="A fault, repeatable: rank=R:never-start, rank=R:raise, rank=R:slow=F, "
-            "rank=R:corrupt=header|first|last|forwarded, root:kill, store:kill, worker=K:kill.",
-        ),
-        click.option("--out", metavar="DIR", help="Keep the result and every rank's times here."),
-    ]
-    for option in reversed(options):
+    """Give a command the options that say what to run."""
+    for option in reversed(SPEC_OPTIONS):
         command = option(command)
     return command
 
@@ -162,10 +158,6 @@ def make_spec(options: dict[str, Any]) -> Spec:
     values = dict(options)
     values["deadline_s"] = values.pop("deadline")
     values["handshake_s"] = values.pop("handshake_timeout")
-    if values["nranks"] > MAX_RANKS:
-        raise UsageError(
-            f"-np is {values['nranks']}: a rank is a 32-bit number, {MAX_RANKS} at most"
-        )
     spec = Spec(**values)
     check(spec)
     if spec.formation not in FORMATIONS:

@@ -61,11 +61,6 @@ class Process:
         """Its exit code; the negative signal number if a signal ended it."""
         return await self._handle.wait()
 
-    @property
-    def exit_code(self) -> int | None:
-        """None while it runs."""
-        return self._handle.returncode
-
     def last_words(self, lines: int = 3) -> str:
         """The end of what it said; empty once it is known to have stopped."""
         if self._log.closed:

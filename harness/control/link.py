@@ -51,7 +51,6 @@ class Link:
                 protocol=PROTOCOL,
                 token=token,
                 process=process,
-                pid=os.getpid(),
                 host=host,
                 loop=loop_name,
             )

@@ -11,8 +11,9 @@ from typing import TypeAlias
 import msgspec
 
 from harness.spec import Spec
+from harness.work import Work
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Raised with every change that an older worker would not understand."""
 
 NO_PEER, PEER_ROOT, PEER_STORE, PEER_ALL = -1, -2, -3, -4
@@ -29,7 +30,6 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     token: str
     process: str
     """Its name, as the controller started it: "worker 3", "root", "store"."""
-    pid: int
     host: str
     loop: str
 
@@ -82,16 +82,9 @@ class ServerReady(msgspec.Struct, frozen=True, kw_only=True, tag="server-ready")
 
 
 class ServerReport(msgspec.Struct, frozen=True, kw_only=True, tag="server-report"):
-    """What a server did since it was ready. None: not counted (a foreign program)."""
+    """What a server did since it was ready; a foreign program counts little."""
 
-    messages: int | None
-    bytes: int | None
-    connections: int | None
-    retries: int | None
-    requests: int | None
-    syscalls: int | None
-    cpu_s: float
-    peak_rss_bytes: int
+    work: Work
     dropped: list[str]
     """Why strangers were turned away; the first few of `dropped_count`."""
     dropped_count: int
@@ -174,19 +167,13 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     """Per phase, summed over the ranks; "loop" is what belongs to none."""
     wrong: int
     wrong_blocks: list[tuple[int, int, str]]
-    messages: int
-    bytes: int
-    connections: int
-    retries: int
-    requests: int
-    syscalls: int
+    work: Work
+    """All its ranks', and the event loop's."""
     reads: int
     """Of the AllGather alone, as `writes`."""
     writes: int
     blocks: int
     """Delivered by the AllGather."""
-    process_cpu_s: float
-    peak_rss_bytes: int
     peak_descriptors: int
     held_descriptors: int
     dropped: list[str]

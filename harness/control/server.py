@@ -23,6 +23,7 @@ from emucoll.wire.nccl import CHECK_IN_2_29, UniqueId, layout_for, version_text
 from harness.control.link import Link
 from harness.control.loops import run_loop
 from harness.control.messages import Broken, ServerReady, ServerReport, ServerSetup, Stop
+from harness.work import Work
 
 
 class Server:
@@ -104,14 +105,16 @@ class Server:
         counters = None if self._network is None else self._network.counters
         served = self._root or self._store
         return ServerReport(
-            messages=None if counters is None else counters.messages,
-            bytes=None if counters is None else counters.bytes_sent,
-            connections=None if served is None else served.connections,
-            retries=None if self._root is None else self._root.retries,
-            requests=None if self._store is None else self._store.state.requests,
-            syscalls=None if counters is None else counters.syscalls,
-            cpu_s=_cpu_s() - self._cpu_s,
-            peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            work=Work(
+                messages=None if counters is None else counters.messages,
+                bytes=None if counters is None else counters.bytes_sent,
+                connections=None if served is None else served.connections,
+                retries=None if self._root is None else self._root.retries,
+                requests=None if self._store is None else self._store.state.requests,
+                syscalls=None if counters is None else counters.syscalls,
+                cpu_s=_cpu_s() - self._cpu_s,
+                peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            ),
             dropped=[] if served is None else list(served.dropped),
             dropped_count=0 if served is None else served.dropped.in_all,
         )

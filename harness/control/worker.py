@@ -53,6 +53,7 @@ from harness.control.messages import (
     Stop,
     WaitingRanks,
 )
+from harness.work import Work
 
 PROGRESS_S = 0.5
 ADMITTED_A_TURN = 64
@@ -347,17 +348,19 @@ class Worker:
             cpu_s=cpu,
             wrong=collective.wrong.count,
             wrong_blocks=collective.wrong.named,
-            messages=counters.messages,
-            bytes=counters.bytes_sent,
-            connections=counters.connects,
-            retries=trace.retries,
-            requests=trace.requests,
-            syscalls=counters.syscalls,
+            work=Work(
+                messages=counters.messages,
+                bytes=counters.bytes_sent,
+                connections=counters.connects,
+                retries=trace.retries,
+                requests=trace.requests,
+                syscalls=counters.syscalls,
+                cpu_s=process_cpu_s,
+                peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            ),
             reads=counters.reads - self._reads,
             writes=counters.writes - self._writes,
             blocks=self._setup.count * collective.rounds,
-            process_cpu_s=process_cpu_s,
-            peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             peak_descriptors=self._network.peak_descriptors + 1,
             held_descriptors=len(self._network.channels),
             dropped=list(trace.dropped),

@@ -20,12 +20,12 @@ from harness.results.schema import (
     Phase,
     RunResult,
     RunWarning,
-    Work,
     WorkByRole,
     WrongBlock,
     bandwidth,
 )
 from harness.spec import Spec
+from harness.work import Work, total
 
 SATURATED = 0.85
 """Share of the cores' time, or of one core for a built-in server, above which the harness's own CPU
@@ -79,10 +79,9 @@ def result(
     times = per_rank(outcome, placement)
     total_s = max(worker.total_s for worker in finished)
     wrong = sum(worker.wrong for worker in finished)
-    cpu_s = sum(worker.process_cpu_s for worker in finished) + sum(
-        each.cpu_s for each in outcome.servers.values()
-    )
-    saturated = _saturated(spec, outcome, measured, cpu_s, total_s)
+    reports: list[m.Finished | m.ServerReport] = [*finished, *outcome.servers.values()]
+    everything = total(report.work for report in reports)
+    saturated = _saturated(spec, outcome, measured, everything.cpu_s or 0.0, total_s)
     run = RunResult(
         kind="measured",
         spec=spec,
@@ -205,45 +204,20 @@ def _phase(name: str, times: npt.NDArray[np.float64], cpu_s: float, within: str 
 
 
 def _work(outcome: Outcome, measured: Measured, finished: list[m.Finished]) -> WorkByRole:
-    def total(name: str) -> int:
-        return sum(getattr(worker, name) for worker in finished)
-
-    ranks = Work(
-        messages=total("messages"),
-        bytes=total("bytes"),
-        connections=total("connections"),
-        retries=total("retries"),
-        requests=total("requests"),
-        syscalls=total("syscalls"),
-        cpu_s=sum(worker.process_cpu_s for worker in finished),
-        peak_rss_bytes=total("peak_rss_bytes"),
-    )
+    ranks = total(worker.work for worker in finished)
     controller = Work(
         cpu_s=measured.controller_cpu_s,
         peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     )
-    servers = {name: _server_work(report) for name, report in outcome.servers.items()}
+    servers = {name: report.work for name, report in outcome.servers.items()}
     return WorkByRole(
         ranks=ranks, root=servers.get("root"), store=servers.get("store"), controller=controller
     )
 
 
-def _server_work(report: m.ServerReport) -> Work:
-    return Work(
-        messages=report.messages,
-        bytes=report.bytes,
-        connections=report.connections,
-        retries=report.retries,
-        requests=report.requests,
-        syscalls=report.syscalls,
-        cpu_s=report.cpu_s,
-        peak_rss_bytes=report.peak_rss_bytes,
-    )
-
-
 def _memory(spec: Spec, outcome: Outcome, measured: Measured, finished: list[m.Finished]) -> Memory:
-    workers = sum(worker.peak_rss_bytes for worker in finished)
-    servers = sum(server.peak_rss_bytes for server in outcome.servers.values())
+    workers = total(worker.work for worker in finished).peak_rss_bytes or 0
+    servers = total(server.work for server in outcome.servers.values()).peak_rss_bytes or 0
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return Memory(
         rss_bytes_per_rank=workers / spec.nranks,
@@ -267,7 +241,7 @@ def _saturated(
     ours = report is not None and server not in outcome.server_versions
     if not ours or report is None or not outcome.formation_s:
         return False
-    return report.cpu_s / outcome.formation_s > SATURATED
+    return (report.work.cpu_s or 0.0) / outcome.formation_s > SATURATED
 
 
 def warnings_of(spec: Spec, placement: Placement, outcome: Outcome) -> list[RunWarning]:

@@ -3,7 +3,7 @@
 For a process of its own, since the root lives in the process that asked for the unique id, and
 ends with it. What NCCL 2.28.9 and 2.32.3 do to that process:
 
-- With `NCCL_DEBUG` at INFO, the library logs to the C library's stdout; call `divert_stdout` first.
+- With `NCCL_DEBUG` at INFO, the library logs to the C library's stdout, which no data should share.
   (`NCCL_DEBUG_FILE=/dev/stderr` is no way out: it truncates a stderr that is a file.)
 - The root thread raises the soft limit of open files to the hard one, for the whole process. It
   needs few itself: it holds the listener and one connection at a time.
@@ -17,9 +17,8 @@ import ctypes
 import ctypes.util
 import importlib.metadata
 import os
-import sys
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from emucoll.errors import HarnessError, UsageError
 from emucoll.wire.nccl import DEFAULT_COMM_MAGIC, UNIQUE_ID_BYTES, UniqueId
@@ -74,17 +73,6 @@ def _in_library_path() -> Path | None:
     folders = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     candidates = (Path(folder) / _SONAME for folder in folders if folder)
     return next((path for path in candidates if path.is_file()), None)
-
-
-def divert_stdout() -> TextIO:
-    """Send what is written to descriptor 1 from now on to stderr, by C code too.
-
-    Returns a line-buffered stream to the original stdout, for this process's own data.
-    """
-    sys.stdout.flush()
-    original = os.dup(1)
-    os.dup2(2, 1)
-    return os.fdopen(original, "w", buffering=1, encoding="utf-8")
 
 
 class LibncclRoot:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 from emucoll.errors import UsageError
 from harness.preflight.case import Case, Costs, Demand, Server, ceil_div, whole_cores
-from harness.preflight.limits import MAX_RANKS, Limit, Severity, limits_of
+from harness.preflight.limits import Limit, Severity, limits_of
 from harness.preflight.machine import Machine
-from harness.spec import MIN_START_WINDOW
+from harness.spec import INT_MAX, MIN_START_WINDOW
 
 __all__ = [
     "Costs",
@@ -233,7 +233,7 @@ def _widest_window(base: Case, workers: int) -> int | None:
 
 def _largest(base: Case, it_fits: bool) -> int:
     """By bisection, which is sound because whatever fits, fits with fewer ranks."""
-    low, high = (base.nranks, MAX_RANKS + 1) if it_fits else (0, base.nranks)
+    low, high = (base.nranks, INT_MAX + 1) if it_fits else (0, base.nranks)
     while high - low > 1:
         middle = (low + high) // 2
         if fits(replace(base.demand, nranks=middle), base.machine, base.costs):

@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.preflight.case import Case, ceil_div
-from harness.spec import MIN_START_WINDOW
+from harness.spec import INT_MAX, MIN_START_WINDOW
 
 Severity = Literal["refuse", "warn", "info"]
 
 Unit = Literal["", "bytes", "pages"]
 """A plain count if empty."""
-
-MAX_RANKS = 2**31 - 1
-"""Ranks travel as an i32 (NCCL's check-in)."""
 
 WIDEST_RANGE = 65535 - 1024 + 1
 """Ports that a user may bind without privileges."""
@@ -115,10 +112,10 @@ def _limit(
 def _ranks(case: Case) -> Iterator[Limit]:
     yield _limit(
         "ranks",
-        MAX_RANKS,
+        INT_MAX,
         case.nranks,
         "ranks",
-        f"-np {MAX_RANKS}",
+        f"-np {INT_MAX}",
         source="a rank travels as an i32",
     )
 

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 
 from harness.report.failure import failure_lines, printable
 from harness.results.environment import Environment
-from harness.results.schema import AllGather, Phase, RunResult, Work
+from harness.results.schema import AllGather, Phase, RunResult
 from harness.results.storage import RANKS_FILE, RESULT_FILE
 from harness.spec import Spec, format_injection
+from harness.work import Work
 
 _WIDTH = 100
 _NONE = "-"

@@ -13,6 +13,7 @@ import msgspec
 from emucoll.errors import UsageError
 from harness.results.environment import Environment
 from harness.spec import Spec
+from harness.work import Work
 
 Kind: TypeAlias = Literal["measured", "charged", "simulated", "projected"]
 
@@ -117,19 +118,6 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float | None = None
     kind: Kind = "measured"
     within: str | None = None
-
-
-class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What one role did, summed over its processes. None: not counted."""
-
-    messages: int | None = None
-    bytes: int | None = None
-    connections: int | None = None
-    retries: int | None = None
-    requests: int | None = None
-    syscalls: int | None = None
-    cpu_s: float | None = None
-    peak_rss_bytes: int | None = None
 
 
 class WorkByRole(msgspec.Struct, frozen=True, kw_only=True):

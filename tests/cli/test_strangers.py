@@ -129,9 +129,7 @@ def waiting_run(emucoll: Commands) -> Iterator[tuple[Running, str, str]]:
 
 
 def hello(token: str, process: str) -> bytes:
-    return m.encode(
-        m.Hello(protocol=m.PROTOCOL, token=token, process=process, pid=1, host="x", loop="y")
-    )
+    return m.encode(m.Hello(protocol=m.PROTOCOL, token=token, process=process, host="x", loop="y"))
 
 
 def test_whoever_has_no_token_is_ignored_by_the_controller(emucoll: Commands) -> None:

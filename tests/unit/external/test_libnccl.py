@@ -9,7 +9,7 @@ import pytest
 
 from emucoll.errors import UsageError
 from harness.external import libnccl
-from harness.external.libnccl import LibncclRoot, divert_stdout, find_library
+from harness.external.libnccl import LibncclRoot, find_library
 
 
 @pytest.fixture(autouse=True)
@@ -76,15 +76,3 @@ def test_a_library_that_is_not_libnccl() -> None:
     with pytest.raises(UsageError, match=r"libc\.so\.6 is not libnccl: it has no ncclGetVersion"):
         LibncclRoot(libc, interface="eth7")
     assert os.environ["NCCL_SOCKET_IFNAME"] == "=eth7"
-
-
-def test_divert_stdout_moves_c_code_s_output_too(capfd: pytest.CaptureFixture[str]) -> None:
-    before = os.dup(1)
-    try:
-        with divert_stdout() as out:
-            os.write(1, b"chatter")
-            print("data", file=out)
-    finally:
-        os.dup2(before, 1)
-        os.close(before)
-    assert capfd.readouterr() == ("data\n", "chatter")

@@ -254,3 +254,4 @@ def test_a_terminal_that_hangs_up_ends_the_progress_only(monkeypatch: pytest.Mon
             progress.update(COUNTS, 8, "allgathers", 0.6)
             progress.note("a note")
         progress.close()
+        assert os.path.samestat(os.fstat(stream.fileno()), os.stat(os.devnull)), "it gave up"
