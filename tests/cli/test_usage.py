@@ -30,7 +30,7 @@ def allow_files(hard: int) -> Callable[[], None]:
         (["-np", "abc"], "'abc' is not a valid integer"),
         (["-np", "1.5"], "'1.5' is not a valid integer"),
         (["-np", ""], "'' is not a valid integer"),
-        (["-np", "9" * 30], "2147483647 at most"),
+        (["-np", "9" * 30], "at most 2147483647"),
         (["-np", "9" * 5000], "is not a valid integer"),
         ([], "Missing option '-np'"),
         (["-np", "4", "--workers", "5"], "--workers is 5: expected at most 4"),
