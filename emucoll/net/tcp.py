@@ -40,8 +40,6 @@ SMALL_BYTES = 4096
 """A message up to this size is put together from the pieces in which it comes; a larger one gets a
 buffer of its size at its second piece.
 """
-AHEAD_BYTES = 64
-"""How much more than was asked for a read takes, for the next one."""
 SEND_BOUND_BYTES = 256 * 1024
 """`send` suspends its caller while more than this is queued in user space."""
 SCRATCH_BYTES = 256 * 1024
@@ -244,9 +242,9 @@ class TcpChannel(Pollable):
                         yield waits_for
                     finally:
                         self.reader = None
-                # More than is wanted: a short answer tells that the socket is drained, which saves
-                # an EAGAIN a wait, and the next message is often there already.
-                want = n - len(data) + AHEAD_BYTES
+                # One more than is wanted: a short answer tells that the socket is drained, which
+                # saves an EAGAIN a wait. No more, so that each message costs its own read.
+                want = n - len(data) + 1
                 self._network.counters.reads += 1
                 try:
                     more = self._sock.recv(want, _NOW)
@@ -408,7 +406,7 @@ class TcpListener(Pollable):
             except BlockingIOError:
                 if not self._registered:
                     self._network.counters.other += 1
-                    self._network.epoll.register(self._fd, select.EPOLLIN)
+                    self._network.epoll.register(self._fd, select.EPOLLIN | select.EPOLLET)
                     self._registered = True
                 await wait_readable(self)
                 continue
@@ -425,15 +423,9 @@ class TcpListener(Pollable):
             return self._network.adopt(fd)
 
     def ready(self, _event: int) -> None:
-        """A peer is there to accept; when nobody waits for one, stop hearing of it until somebody
-        does.
-        """
+        """A peer is there to accept. When nobody waits for one, the next `accept` finds it."""
         if self.reader is not None:
             self.reader(None)
-        elif self._registered:
-            self._network.counters.other += 1
-            self._network.epoll.unregister(self._fd)
-            self._registered = False
 
     def close(self) -> None:
         """See Listener.close."""
