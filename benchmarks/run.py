@@ -84,6 +84,17 @@ def lockstep(figure: Figure) -> None:
     figure.pairs.append((ours, 2 * 1000 * steps / theirs["cpu_s"]))
 
 
+def bidirectional(figure: Figure) -> None:
+    """The same both ways, as NCCL's ring does since 2.28.7: size, size, blocks."""
+    steps = 150
+    result = emucoll(
+        1000, "--allgather", "ring-bidir", "--record-bytes", 28, "--steps", steps, "--workers", 1
+    )
+    ours = 2 * result["allgathers"][0]["transfers"] / phase(result, "bootstrap.ring")["cpu_s"]
+    theirs = c_program("ring_limit", 1000, 2 * steps, 28, "--headers")
+    figure.pairs.append((ours, 2 * 1000 * 2 * steps / theirs["cpu_s"]))
+
+
 def pipelined(figure: Figure) -> None:
     """Bytes a second of one core: cut-through, 6,000 ranks, 28 bytes, one worker."""
     gather = emucoll(6000, "--workers", 1)["allgathers"][0]
@@ -121,6 +132,10 @@ def bandwidth_scaling(figure: Figure) -> None:
 
 SMALL: list[tuple[Figure, Callable[[Figure], None]]] = [
     (Figure("ring: messages/s per core ÷ C with headers", ">= 0.7", "messages/s"), lockstep),
+    (
+        Figure("ring-bidir: messages/s per core ÷ C with headers", ">= 0.5", "messages/s"),
+        bidirectional,
+    ),
     (Figure("ring-pipelined, 6,000 ranks: bytes/s ÷ C", ">= 0.5", "bytes/s"), pipelined),
     (Figure("CPU per formed rank, store included ÷ bare connect", "<= 12", "us"), cpu_per_rank),
 ]

@@ -2,7 +2,13 @@
 is by name.
 """
 
-from emucoll.collectives.rings import RING, RING_PIPELINED
+from emucoll.collectives.bruck import BRUCK
+from emucoll.collectives.rings import RING, RING_BIDIR, RING_BIDIR_HEADERLESS, RING_PIPELINED
 from emucoll.collectives.schedule import Schedule
 
-ALLGATHERS: dict[str, Schedule] = {schedule.name: schedule for schedule in (RING, RING_PIPELINED)}
+__all__ = ["ALLGATHERS", "BRUCK", "RING", "RING_BIDIR", "RING_BIDIR_HEADERLESS", "RING_PIPELINED"]
+
+ALLGATHERS: dict[str, Schedule] = {
+    schedule.name: schedule
+    for schedule in (RING, RING_BIDIR, RING_BIDIR_HEADERLESS, RING_PIPELINED, BRUCK)
+}

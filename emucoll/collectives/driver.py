@@ -1,23 +1,39 @@
-"""The one driver that runs a schedule over a rank's channels, verifying every byte.
+"""The one driver that runs a schedule: blocks from the table onto the wire, every received byte
+verified.
 
-Lockstep runs exchange by exchange, one message a transfer. What a rank forwards is taken from the
-table when what it received was equal to it, so that a rank needs no memory of its own; a block that
-came in wrong is kept and travels on as it came. Cut-through forwards whatever bytes a read brings,
-as far as they have to travel on.
-
-Both are coroutines for `emucoll.net.base.drive`: they await Channels alone.
+Runs in a rank's Task and steps its loops by `drive`. A wrong block is counted at every rank that
+receives it, and travels on as it came. It must not know which network it runs on, nor processes.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
 
 from emucoll.collectives.rings import HEADER_BYTES
-from emucoll.collectives.schedule import Line, Part, Schedule
-from emucoll.collectives.table import RecordTable, WrongBlocks
+from emucoll.collectives.schedule import NEXT, PREV, Line, Part, Schedule, Transfer
+from emucoll.collectives.table import RecordTable, Wrong, WrongBlocks
 from emucoll.errors import ConnectionClosed
-from emucoll.net.base import Channel
+from emucoll.net.base import Channel, drive_all
+from emucoll.rank import Rank
+from emucoll.trace import Metered
 
 CHUNK_BYTES = 256 * 1024
-"""The most a cut-through rank reads at once."""
+"""The most that a rank reads at once where blocks run together. 64 KiB let kernel TCP memory pile
+up to its pressure threshold, windows shrink and reads fall to 7 KB; see docs/architecture.md.
+"""
+PEER_CHUNK_BYTES = 64 * 1024
+"""The most of a message to a peer that a rank has in hand: all ranks send theirs at once."""
+
+
+class Peers(Protocol):
+    """Connections beyond the ring's two, one for each message."""
+
+    async def connect(self, line: Line, tag: int) -> Channel:
+        """A new connection to rank + line."""
+
+    async def accept(self, line: Line, tag: int) -> Channel:
+        """The connection that rank + line opened with this tag."""
 
 
 @dataclass(slots=True)
@@ -29,26 +45,46 @@ class Collective:
     rounds: int
     """How many of the schedule's rounds to run, all of them unless limited."""
     table: RecordTable
-    wrong: WrongBlocks
+    wrong: WrongBlocks = field(default_factory=WrongBlocks)
 
 
-async def run(rank: int, lines: dict[Line, Channel], collective: Collective) -> None:
-    """Rank `rank`'s part of the collective. Raises ConnectionClosed when a neighbour is lost."""
+async def run(
+    rank: Rank, lines: dict[Line, Channel], collective: Collective, peers: Peers | None = None
+) -> None:
+    """`rank`'s part of the collective, over the ring's `lines` and, where the schedule has peers,
+    over connections to them. Raises ConnectionClosed when a neighbour is lost.
+    """
+    schedule = collective.schedule
     if collective.rounds == 0:
         return
-    if collective.schedule.flow == "cut-through":
-        await _cut_through(rank, lines, collective)
+    if schedule.peers(collective.n):
+        assert peers is not None, "this schedule needs more lines than the ring's"
+        await _over_peers(rank, peers, collective)
+    elif schedule.flow == "cut-through":
+        await _drive(rank, _cut_through(rank.rank, lines, collective))
     else:
-        await _lockstep(rank, lines, collective)
+        loops = [_lockstep(rank.rank, lines, collective, lane) for lane in range(schedule.lanes)]
+        await _drive(rank, *loops)
 
 
-async def _lockstep(rank: int, lines: dict[Line, Channel], collective: Collective) -> None:
+async def _drive(rank: Rank, *loops: Coroutine[Any, Any, None]) -> None:
+    if rank.slow > 1:
+        loops = tuple(Metered(loop, rank) for loop in loops)
+    resume: Callable[[], None] = partial(rank.trace.switch, rank.phase)
+    await drive_all(loops, resume)
+
+
+async def _lockstep(
+    rank: int, lines: dict[Line, Channel], collective: Collective, lane: int
+) -> None:
     n, schedule, table = collective.n, collective.schedule, collective.table
     size = table.record_bytes
     header = size.to_bytes(HEADER_BYTES, "little")
     kept: dict[int, bytes] = {}
     for step in range(collective.rounds):
         for exchange in schedule.exchanges(n, step):
+            if schedule.lanes > 1:
+                exchange = tuple(each for each in exchange if each.lane == lane)
             for transfer in exchange:
                 if transfer.part is Part.HEADER:
                     lines[transfer.to].send(header)
@@ -61,16 +97,16 @@ async def _lockstep(rank: int, lines: dict[Line, Channel], collective: Collectiv
                     came = await lines[transfer.source].recv(HEADER_BYTES)
                     if came != header:
                         announced = int.from_bytes(came, "little", signed=True)
-                        collective.wrong.add(
-                            rank, block, f"size {announced} announced instead of {size}"
-                        )
+                        what = f"size {announced} announced instead of {size}"
+                        peer = (rank + transfer.source) % n
+                        collective.wrong.add(Wrong(rank, block, what, peer, step))
                 elif size:
                     came = await lines[transfer.source].recv(size)
                     if not table.holds(block, came):
                         kept[block] = came
-                        collective.wrong.add(
-                            rank, block, _first_difference(came, table.record(block))
-                        )
+                        what = _first_difference(came, table.record(block))
+                        peer = (rank + transfer.source) % n
+                        collective.wrong.add(Wrong(rank, block, what, peer, step))
             for transfer in exchange:
                 await lines[transfer.to].flush()
 
@@ -88,7 +124,7 @@ async def _cut_through(rank: int, lines: dict[Line, Channel], collective: Collec
     size = table.record_bytes
     if not size:
         return
-    source, to = lines[Line.PREV], lines[Line.NEXT]
+    source, to = lines[PREV], lines[NEXT]
     to.send(table.record(rank))
     total = collective.rounds * size
     forward = total - size
@@ -104,7 +140,8 @@ async def _cut_through(rank: int, lines: dict[Line, Channel], collective: Collec
         if not table.matches(at + got, data):
             for block in table.differences(at + got, data):
                 if block != last_wrong:
-                    collective.wrong.add(rank, block, "data differs")
+                    step = (rank - 1 - block) % n
+                    collective.wrong.add(Wrong(rank, block, "data differs", (rank - 1) % n, step))
                 last_wrong = block
         if got < forward:
             blocks = min(got + count, forward) // size - got // size
@@ -113,3 +150,91 @@ async def _cut_through(rank: int, lines: dict[Line, Channel], collective: Collec
             )
         got += count
     await to.flush()
+
+
+async def _over_peers(rank: Rank, peers: Peers, collective: Collective) -> None:
+    """A message of many blocks to one peer and from another each round, sent and received side by
+    side, so that no pair of buffers can fill up.
+    """
+    if not collective.table.record_bytes:
+        return
+    came_wrong: dict[int, bytearray] = {}
+    for step in range(collective.rounds):
+        for exchange in collective.schedule.exchanges(collective.n, step):
+            for transfer in exchange:
+                to = await peers.connect(transfer.to, step)
+                to.bound = 0  # the next chunk goes when this one is in the network's hands
+                source = await peers.accept(transfer.source, step)
+                await _drive(
+                    rank,
+                    _send_blocks(rank.rank, to, transfer, collective, came_wrong.copy()),
+                    _receive_blocks(rank.rank, source, transfer, step, collective, came_wrong),
+                )
+                to.close()
+                source.close()
+
+
+async def _send_blocks(
+    rank: int,
+    to: Channel,
+    transfer: Transfer,
+    collective: Collective,
+    came_wrong: dict[int, bytearray],
+) -> None:
+    """One message, highest block first, as the table lies; what came wrong goes on as it came."""
+    table = collective.table
+    size, last = table.record_bytes, transfer.sent_block(rank, collective.n) + transfer.blocks - 1
+    at, total = table.stream(last % collective.n), transfer.blocks * size
+    wrong_at = {(last - block) % collective.n * size: data for block, data in came_wrong.items()}
+    sent = 0
+    while sent < total:
+        chunk = table.piece(at + sent, min(PEER_CHUNK_BYTES, total - sent))
+        if wrong_at:
+            chunk = _overlaid(chunk, sent, wrong_at)
+        await to.send(chunk, messages=not sent)
+        sent += len(chunk)
+    await to.flush()
+
+
+def _overlaid(chunk: bytes, at: int, patches: dict[int, bytearray]) -> bytes:
+    """`chunk`, which stands at `at` in its message, with the patches that reach into it."""
+    result = bytearray(chunk)
+    for start, data in patches.items():
+        low, high = max(start, at), min(start + len(data), at + len(chunk))
+        if low < high:
+            result[low - at : high - at] = data[low - start : high - start]
+    return bytes(result)
+
+
+async def _receive_blocks(
+    rank: int,
+    source: Channel,
+    transfer: Transfer,
+    step: int,
+    collective: Collective,
+    came_wrong: dict[int, bytearray],
+) -> None:
+    """The counterpart of `_send_blocks`. What came wrong is put together from the table and the
+    pieces that differ.
+    """
+    n, table = collective.n, collective.table
+    size, last = table.record_bytes, transfer.received_block(rank, n) + transfer.blocks - 1
+    at, total = table.stream(last % n), transfer.blocks * size
+    got = 0
+    while got < total:
+        data = await source.recv_some(min(CHUNK_BYTES, total - got))
+        count = len(data)
+        if not count:
+            raise ConnectionClosed(
+                f"rank {(rank + transfer.source) % n} closed after {got} of {total} bytes"
+            )
+        if not table.matches(at + got, data):
+            for block in table.differences(at + got, data):
+                if block not in came_wrong:
+                    peer = (rank + transfer.source) % n
+                    collective.wrong.add(Wrong(rank, block, "data differs", peer, step))
+                    came_wrong[block] = bytearray(table.record(block))
+                start = (last - block) % n * size
+                low, high = max(start, got), min(start + size, got + count)
+                came_wrong[block][low - start : high - start] = data[low - got : high - got]
+        got += count

@@ -8,7 +8,7 @@ rounds. Knows nothing of sockets, clocks or event loops.
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,21 +25,19 @@ class Part(Enum):
     DATA = "data"
 
 
-class Line(Enum):
-    """The connections that a formed ring gives every rank."""
-
-    NEXT = 1
-    """To rank + 1 (mod n)."""
-    PREV = -1
-    """To rank - 1 (mod n)."""
+Line: TypeAlias = int
+"""A connection of a rank, named by whom it leads to: rank + line (mod n)."""
+NEXT: Line = 1
+PREV: Line = -1
+"""The two that a formed ring gives every rank; each carries bytes both ways."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One block, or its header, sent by every rank and received by every rank.
+    """Blocks, or the header of one, sent by every rank and received by every rank.
 
-    A rank sends block `(rank + sends) mod n` on line `to` and receives block `(rank + receives) mod
-    n` from line `source`.
+    A rank sends blocks `(rank + sends + i) mod n`, i = 0 ... `blocks` - 1, on line `to`, and
+    receives blocks `(rank + receives + i) mod n` from line `source`, which is -`to`.
     """
 
     to: Line
@@ -47,13 +45,18 @@ class Transfer:
     sends: int
     receives: int
     part: Part = Part.DATA
+    blocks: int = 1
+    lane: int = 0
+    """Transfers of different lanes do not wait for each other: each lane goes through the rounds at
+    its own pace.
+    """
 
     def sent_block(self, rank: Ranks, n: int) -> Ranks:
-        """Which block `rank` sends."""
+        """The first block that `rank` sends."""
         return (rank + self.sends) % n
 
     def received_block(self, rank: Ranks, n: int) -> Ranks:
-        """Which block `rank` receives."""
+        """The first block that `rank` receives."""
         return (rank + self.receives) % n
 
 
@@ -89,8 +92,20 @@ class Schedule(Protocol):
         (cut-through)?
         """
 
+    @property
+    def lanes(self) -> int:
+        """How many loops run side by side, each through all rounds."""
+
     def rounds(self, n: int) -> int:
         """Rounds of a whole collective of `n` ranks."""
+
+    def peers(self, n: int) -> tuple[Line, ...]:
+        """Lines beyond the ring's two that it sends on, a new connection for each: empty for rings.
+        Their addresses have to be gathered before.
+        """
+
+    def reach(self, n: int, rounds: int) -> tuple[int, int]:
+        """How far below and above a rank lie the blocks that the first `rounds` rounds bring it."""
 
     def exchanges(self, n: int, step: int) -> tuple[Exchange, ...]:
         """The exchanges of round `step`, 0 ... rounds(n) - 1."""

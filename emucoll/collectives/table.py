@@ -11,6 +11,7 @@ blocks is one slice.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,21 +45,35 @@ def _mix(x: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
         return result
 
 
+class Wrong(NamedTuple):
+    """A block that came wrong."""
+
+    rank: int
+    """Who received it."""
+    block: int
+    what: str
+    """What differs."""
+    peer: int
+    """The rank that sent it."""
+    step: int
+    """In which round."""
+
+
 @dataclass(slots=True)
 class WrongBlocks:
     """Blocks that differ from their record, over all ranks of a process; some by name."""
 
     count: int = 0
-    named: list[tuple[int, int, str]] = field(default_factory=list)
-    """(rank that received it, block, what differs), at most NAMED of them."""
+    named: list[Wrong] = field(default_factory=list)
+    """At most NAMED of them."""
 
     NAMED = 16
 
-    def add(self, rank: int, block: int, what: str) -> None:
-        """`rank` received `block` wrong."""
+    def add(self, wrong: Wrong) -> None:
+        """One more."""
         self.count += 1
         if len(self.named) < self.NAMED:
-            self.named.append((rank, block, what))
+            self.named.append(wrong)
 
 
 class RecordTable:
@@ -78,13 +93,20 @@ class RecordTable:
 
     @classmethod
     def derived(
-        cls, n: int, record_bytes: int, seed: int, call: int, ranks: range, rounds: int
+        cls,
+        n: int,
+        record_bytes: int,
+        seed: int,
+        call: int,
+        ranks: range,
+        reach: tuple[int, int],
     ) -> "RecordTable":
-        """What `ranks` can meet in `rounds` rounds of a ring: their own records and those of the
-        `rounds` before them.
+        """What `ranks` can meet in a schedule that brings them blocks from so far below and above
+        their own (`Schedule.reach`).
         """
-        count = min(n, len(ranks) + rounds)
-        first = (ranks.stop - 1) % n if count < n else n - 1
+        below, above = reach
+        count = min(n, len(ranks) + below + above)
+        first = (ranks.stop - 1 + above) % n if count < n else n - 1
         step = max(1, _CHUNK_BYTES // max(1, record_bytes))
         rows = bytearray(count * record_bytes)
         table = np.frombuffer(rows, dtype=np.uint8).reshape(count, record_bytes)
@@ -115,6 +137,11 @@ class RecordTable:
     def stream(self, block: int) -> int:
         """Where the stream of blocks `block`, `block` - 1, ... (mod n) starts, for `matches`."""
         return ((self._first - block) % self.n) * self.record_bytes
+
+    def piece(self, at: int, limit: int) -> bytes:
+        """1 to `limit` bytes of the stream from position `at` on, up to the table's end."""
+        at %= len(self._rows)
+        return bytes(self._view[at : at + limit])
 
     def matches(self, at: int, data: Buffer) -> bool:
         """Is `data` what stands at stream position `at`, wrapping round at the table's end?"""

@@ -12,7 +12,7 @@ only Channel waits are allowed.
 
 import asyncio
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -30,6 +30,7 @@ __all__ = [
     "Pollable",
     "begin_drive",
     "drive",
+    "drive_all",
     "never_inside_drive",
     "within",
 ]
@@ -271,25 +272,39 @@ async def drive(coroutine: Coroutine[Any, Any, T], resume: Callable[[], object] 
     and DriveError when it awaits anything but a Channel. When the Task that awaits it is cancelled,
     the coroutine is closed: so `asyncio.timeout` goes around `drive`, not inside.
     """
-    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    _Drive(
-        coroutine,
-        partial(_unless_done, future, future.set_result),
-        partial(_unless_done, future, future.set_exception),
-        resume,
-    ).step(None)
+    (result,) = await drive_all((coroutine,), resume)
+    return result
+
+
+async def drive_all(
+    coroutines: Sequence[Coroutine[Any, Any, T]], resume: Callable[[], object] | None = None
+) -> list[T]:
+    """As `drive`, for several side by side, still one Future in all: what they return. The first
+    error ends the others.
+    """
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    results: list[Any] = [None] * len(coroutines)
+    running = len(coroutines)
+
+    def returned(index: int, result: T) -> None:
+        nonlocal running
+        results[index] = result
+        running -= 1
+        if not running and not future.done():
+            future.set_result(None)
+
+    def failed(error: BaseException) -> None:
+        if not future.done():
+            future.set_exception(error)
+
     try:
-        return await future
+        for index, coroutine in enumerate(coroutines):
+            _Drive(coroutine, partial(returned, index), failed, resume).step(None)
+        await future
     finally:
-        coroutine.close()
-
-
-def _unless_done(
-    future: "asyncio.Future[Any]", tell: Callable[[Any], object], outcome: Any
-) -> None:
-    """Tell a Future, unless who waits for it was cancelled meanwhile."""
-    if not future.done():
-        tell(outcome)
+        for coroutine in coroutines:
+            coroutine.close()
+    return results
 
 
 def begin_drive(

@@ -19,9 +19,10 @@ import msgspec
 import zmq
 import zmq.asyncio
 
+from emucoll.collectives import ALLGATHERS
 from emucoll.errors import HarnessError
 from emucoll.formation import FORMATIONS
-from emucoll.wire.address import ADDRESS_BYTES
+from emucoll.plans.steps import one_allgather
 from harness.control import messages as m
 from harness.control.launch import Process, SourceAddresses
 from harness.control.lifecycle import (
@@ -435,7 +436,10 @@ class Controller:
         """The addresses that the workers published, for an AllGather of addresses; else records
         derive from the seed.
         """
-        if self.spec.record_bytes != ADDRESS_BYTES:
+        gathers = one_allgather(
+            ALLGATHERS[self.spec.allgather], self.spec.record_bytes, self.spec.nranks
+        )
+        if not any(gather.addresses for gather in gathers):
             return None
         return b"".join(self._addresses[name] for name in self._workers)
 

@@ -6,10 +6,10 @@ ranks nor the driver know of it.
 
 import os
 import signal
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterator
 
 from emucoll.collectives.rings import HEADER_BYTES
-from emucoll.collectives.schedule import Schedule
+from emucoll.collectives.schedule import NEXT, Part, Schedule
 from emucoll.errors import UsageError
 from emucoll.net.base import Buffer, Channel
 from harness.spec import RankFault, Spec, WorkerKill
@@ -56,11 +56,19 @@ class RankFaults:
             1.0,
         )
 
-    def corrupting(self, rank: int, channel: Channel) -> Channel:
-        """The channel on which this rank sends, with its flipped bytes if it has any."""
-        for position in self._flips.get(rank, ()):
-            channel = _Corrupting(channel, position)
-        return channel
+    def flips(self, rank: int) -> Callable[[Channel], Channel] | None:
+        """What to put around the connections on which this rank sends its blocks, one after the
+        other, so that its bytes are flipped; None if it has none to flip.
+        """
+        positions = self._flips.get(rank)
+        if not positions:
+            return None
+        sent = _Sent()
+
+        def around(channel: Channel) -> Channel:
+            return _Corrupting(channel, positions, sent)
+
+        return around
 
     def killing(self, channel: Channel) -> Channel:
         """A channel that ends this process with SIGKILL when the first bytes arrive."""
@@ -84,11 +92,35 @@ def flip_position(spec: Spec, schedule: Schedule, where: str) -> int:
         return 0
     if spec.record_bytes == 0:
         raise UsageError(f"--inject corrupt={where}: records of 0 bytes have no byte to flip")
-    if where == "forwarded" and rounds < 2:
-        raise UsageError(f"--inject corrupt=forwarded: no block is forwarded in {rounds} step(s)")
-    step = {"first": 0, "forwarded": 1, "last": rounds - 1}[where]
-    framed = spec.record_bytes + (HEADER_BYTES if sized else 0)
-    return step * framed + framed - 1
+    ends = list(_ends_of_blocks(schedule, spec.nranks, rounds, spec.record_bytes))
+    if where == "forwarded":
+        ends = [(block, end) for block, end in ends if block]
+        if not ends:
+            raise UsageError(
+                f"--inject corrupt=forwarded: no block is forwarded in {rounds} step(s)"
+            )
+    return ends[-1 if where == "last" else 0][1] - 1
+
+
+def _ends_of_blocks(
+    schedule: Schedule, n: int, rounds: int, record_bytes: int
+) -> Iterator[tuple[int, int]]:
+    """Every block that a rank sends to rank + 1, or to its peers where it has others: whose it is,
+    as an offset from the sender (0: its own), and where it ends among the bytes sent.
+    """
+    at = 0
+    peers = schedule.peers(n)
+    for step in range(rounds):
+        for exchange in schedule.exchanges(n, step):
+            for transfer in exchange:
+                if transfer.to != NEXT and not peers:
+                    continue
+                if transfer.part is Part.HEADER:
+                    at += HEADER_BYTES
+                    continue
+                for block in reversed(range(transfer.blocks)):  # the driver sends the highest first
+                    at += record_bytes
+                    yield (transfer.sends + block) % n, at
 
 
 def _check_kill(kill: WorkerKill, spec: Spec, schedule: Schedule) -> None:
@@ -107,7 +139,14 @@ class _Passing:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self.bound = channel.bound
+
+    @property
+    def bound(self) -> int:
+        return self._channel.bound
+
+    @bound.setter
+    def bound(self, bound: int) -> None:
+        self._channel.bound = bound
 
     def send(self, data: Buffer, messages: int = 1) -> Awaitable[None]:
         return self._channel.send(data, messages)
@@ -128,19 +167,29 @@ class _Passing:
         self._channel.close()
 
 
-class _Corrupting(_Passing):
-    """Flips all bits of one byte of the stream that is sent."""
+class _Sent:
+    """How many bytes a rank has sent over all its corrupted channels."""
 
-    def __init__(self, channel: Channel, position: int) -> None:
+    bytes = 0
+
+
+class _Corrupting(_Passing):
+    """Flips all bits of some bytes of the stream that is sent."""
+
+    def __init__(self, channel: Channel, positions: set[int], sent: _Sent) -> None:
         super().__init__(channel)
-        self._left = position
+        self._positions = positions
+        self._sent = sent
 
     def send(self, data: Buffer, messages: int = 1) -> Awaitable[None]:
-        if 0 <= self._left < len(data):
+        start = self._sent.bytes
+        self._sent.bytes += len(data)
+        here = [each - start for each in self._positions if start <= each < self._sent.bytes]
+        if here:
             flipped = bytearray(data)
-            flipped[self._left] ^= 0xFF
+            for at in here:
+                flipped[at] ^= 0xFF
             data = flipped
-        self._left -= len(data)
         return self._channel.send(data, messages)
 
 

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from emucoll.collectives.table import Wrong
 from harness.spec import Spec
 from harness.work import Work
 
@@ -152,28 +153,36 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
     """All ranks begin the AllGather."""
 
 
+class Gathered(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one AllGather in one worker."""
+
+    began_s: float
+    """Since the start, its first rank; `ended_s`: its last rank done."""
+    ended_s: float
+    wrong: int
+    wrong_blocks: list[Wrong]
+    blocks: int
+    """Delivered."""
+
+
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     """All ranks of the worker are done: what they did, and how long each took over each phase."""
 
     total_s: float
     """From the start to its last rank done."""
-    allgather_s: float
-    """From the AllGather's begin to its last rank done."""
+    gathers: list[Gathered]
+    """One for each of the spec's AllGathers, in their order."""
     phases: dict[str, bytes]
     """Per phase the wall time of each rank, float64."""
     totals: bytes
     """Per rank its own total, float64."""
     cpu_s: dict[str, float]
     """Per phase, summed over the ranks; "loop" is what belongs to none."""
-    wrong: int
-    wrong_blocks: list[tuple[int, int, str]]
     work: Work
     """All its ranks', and the event loop's."""
     reads: int
-    """Of the AllGather alone, as `writes`."""
+    """Of the AllGathers alone, as `writes`."""
     writes: int
-    blocks: int
-    """Delivered by the AllGather."""
     peak_descriptors: int
     held_descriptors: int
     dropped: list[str]

@@ -13,19 +13,20 @@ import sys
 import traceback
 from array import array
 from collections import Counter
-from collections.abc import Coroutine
 from contextvars import copy_context
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 from emucoll.collectives import ALLGATHERS
 from emucoll.collectives.driver import Collective, run
-from emucoll.collectives.schedule import Line
-from emucoll.collectives.table import RecordTable, WrongBlocks
+from emucoll.collectives.schedule import NEXT, PREV, Traffic
+from emucoll.collectives.table import RecordTable
 from emucoll.errors import ConnectionClosed, EmucollError, NetworkError
 from emucoll.formation import FORMATIONS
-from emucoll.net.base import drive
+from emucoll.net.base import Address
 from emucoll.net.tcp import TcpClock, TcpNetwork
+from emucoll.p2p import RingPeers
+from emucoll.plans.steps import Gather, one_allgather
 from emucoll.rank import Job, Rank, Ring
 from emucoll.trace import IDLE, Metered, Trace, current_rank, enter_rank
 from emucoll.wire.address import ADDRESS_BYTES, pack_address, unpack_address
@@ -44,6 +45,7 @@ from harness.control.messages import (
     Dump,
     Finished,
     Formed,
+    Gathered,
     Prepared,
     Progress,
     RankFailed,
@@ -62,6 +64,36 @@ ADMISSION = "admission"
 _PEERS: dict[object, int] = {None: NO_PEER, "root": PEER_ROOT, "store": PEER_STORE, "all": PEER_ALL}
 
 
+@dataclass(slots=True)
+class _Call:
+    """One AllGather of all the worker's ranks."""
+
+    gather: Gather
+    collective: Collective
+    left: int
+    """Ranks that are not through."""
+    began_s: float = 0.0
+    ended_s: float = 0.0
+
+    def traffic(self) -> Traffic:
+        """What each rank sends in it."""
+        collective = self.collective
+        return self.gather.schedule.traffic(
+            collective.n, collective.rounds, self.gather.record_bytes
+        )
+
+    def report(self, ranks: int) -> Gathered:
+        """What came of it, of all `ranks` that went through."""
+        wrong = self.collective.wrong
+        return Gathered(
+            began_s=self.began_s,
+            ended_s=self.ended_s,
+            wrong=wrong.count,
+            wrong_blocks=wrong.named,
+            blocks=ranks * self.traffic().blocks,
+        )
+
+
 class Worker:
     """The ranks of one process, from its setup to its report."""
 
@@ -71,8 +103,10 @@ class Worker:
         self._setup = setup
         self._spec = setup.spec
         self._formation = FORMATIONS[self._spec.formation]
-        self._schedule = ALLGATHERS[self._spec.allgather]
-        self._faults = RankFaults(self._spec, self._schedule)
+        schedule = ALLGATHERS[self._spec.allgather]
+        self._gathers = one_allgather(schedule, self._spec.record_bytes, self._spec.nranks)
+        self._calls: list[_Call] = []
+        self._faults = RankFaults(self._spec, schedule)
         self._trace = Trace(setup.count)
         self._network = TcpNetwork(setup.source, self._trace.to_loop)
         self._clock = TcpClock()
@@ -95,7 +129,6 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._totals = array("d", bytes(8 * setup.count))
         self._job: Job | None = None
-        self._collective: Collective | None = None
         loop = asyncio.get_running_loop()
         self._begin: asyncio.Future[None] = loop.create_future()
         self._failed = False
@@ -209,20 +242,33 @@ class Worker:
         self._admit()
         with rank.span("bootstrap.barrier", peer="all"):
             await self._begin
-        with rank.span("bootstrap.ring", peer=(rank.rank - 1) % self._spec.nranks):
-            await self._gather(rank, ring)
-
-    async def _gather(self, rank: Rank, ring: Ring) -> None:
-        assert self._collective is not None
         for channel in (ring.next, ring.prev):
             channel.bound = max(channel.bound, self._spec.record_bytes)
-        lines = {Line.NEXT: self._faults.corrupting(rank.rank, ring.next), Line.PREV: ring.prev}
+        for call in self._calls:
+            with rank.span(call.gather.phase, peer=(rank.rank - 1) % self._spec.nranks):
+                await self._gather(rank, ring, call)
+
+    async def _gather(self, rank: Rank, ring: Ring, call: "_Call") -> None:
+        if not call.began_s:
+            call.began_s = self._clock.now() - self._started
+        lines = {NEXT: ring.next, PREV: ring.prev}
+        peers: RingPeers | None = None
+        flips = self._faults.flips(rank.rank) if call is self._calls[-1] else None
+        if call.gather.schedule.peers(self._spec.nranks):
+            assert self._job is not None
+            peers = RingPeers(rank, self._job, ring.listener, self._address, flips)
+        elif flips is not None:
+            lines[NEXT] = flips(ring.next)
         if self._setup.kill_at_first_block:
-            lines[Line.PREV] = self._faults.killing(ring.prev)
-        coroutine: Coroutine[Any, Any, None] = run(rank.rank, lines, self._collective)
-        if rank.slow > 1:
-            coroutine = Metered(coroutine, rank)
-        await drive(coroutine, partial(self._trace.switch, rank.phase))
+            lines[PREV] = self._faults.killing(ring.prev)
+        await run(rank, lines, call.collective, peers)
+        call.left -= 1
+        if not call.left:
+            call.ended_s = self._clock.now() - self._started
+
+    def _address(self, rank: int) -> Address:
+        """Where a rank listens, as the AllGather of addresses has brought it, byte for byte."""
+        return unpack_address(self._calls[0].collective.table.record(rank))
 
     def _all_formed(self) -> Formed:
         rings = [ring for ring in self._rings if ring is not None]
@@ -230,18 +276,21 @@ class Worker:
         return Formed(addresses=addresses, seconds=self._clock.now() - self._started)
 
     def _take_records(self, records: bytes | None) -> None:
-        """Make the table to verify against, then wait for the AllGather's begin."""
+        """Make the tables to verify against, then wait for the begin."""
         spec, n = self._spec, self._spec.nranks
-        rounds = self._schedule.rounds(n)
-        rounds = rounds if spec.steps is None else min(spec.steps, rounds)
-        if records is None:
-            ranks = range(self._setup.first, self._setup.first + self._setup.count)
-            table = RecordTable.derived(n, spec.record_bytes, spec.seed, 0, ranks, rounds)
-        else:
-            table = RecordTable.of_records(records, ADDRESS_BYTES)
-        if self._schedule.flow == "cut-through":
+        ranks = range(self._setup.first, self._setup.first + self._setup.count)
+        for index, gather in enumerate(self._gathers):
+            rounds = gather.rounds(n, spec.steps)
+            if gather.addresses:
+                assert records is not None, "the controller has everybody's address"
+                table = RecordTable.of_records(records, ADDRESS_BYTES)
+            else:
+                reach = gather.schedule.reach(n, rounds)
+                table = RecordTable.derived(n, gather.record_bytes, spec.seed, index, ranks, reach)
+            collective = Collective(gather.schedule, n, rounds, table)
+            self._calls.append(_Call(gather, collective, self._setup.count))
+        if any(gather.schedule.flow == "cut-through" for gather in self._gathers):
             self._let_pieces_pass_whole()
-        self._collective = Collective(self._schedule, n, rounds, table, WrongBlocks())
         self._link.send(Prepared())
 
     def _let_pieces_pass_whole(self) -> None:
@@ -282,12 +331,7 @@ class Worker:
         )
         share = 0.0
         if self._began:
-            collective = self._collective
-            assert collective is not None
-            traffic = self._schedule.traffic(
-                self._spec.nranks, collective.rounds, self._spec.record_bytes
-            )
-            todo = self._setup.count * traffic.sent_bytes
+            todo = self._setup.count * sum(call.traffic().sent_bytes for call in self._calls)
             sent = self._network.counters.bytes_sent - self._sent_before
             share = min(1.0, sent / todo) if todo else 1.0
         return Progress(
@@ -326,8 +370,7 @@ class Worker:
         )
 
     def _finished(self) -> Finished:
-        trace, counters, collective = self._trace, self._network.counters, self._collective
-        assert collective is not None
+        trace, counters = self._trace, self._network.counters
         now = self._clock.now()
         trace.to_loop()
         process_cpu_s = _cpu_s() - self._cpu_before
@@ -338,7 +381,7 @@ class Worker:
         skip = (IDLE, "loop", NEVER_STARTED)
         return Finished(
             total_s=now - self._started,
-            allgather_s=now - self._began,
+            gathers=[call.report(self._setup.count) for call in self._calls],
             phases={
                 name: wall.tobytes()
                 for name, wall in zip(trace.names, trace.wall, strict=True)
@@ -346,8 +389,6 @@ class Worker:
             },
             totals=self._totals.tobytes(),
             cpu_s=cpu,
-            wrong=collective.wrong.count,
-            wrong_blocks=collective.wrong.named,
             work=Work(
                 messages=counters.messages,
                 bytes=counters.bytes_sent,
@@ -360,7 +401,6 @@ class Worker:
             ),
             reads=counters.reads - self._reads,
             writes=counters.writes - self._writes,
-            blocks=self._setup.count * collective.rounds,
             peak_descriptors=self._network.peak_descriptors + 1,
             held_descriptors=len(self._network.channels),
             dropped=list(trace.dropped),

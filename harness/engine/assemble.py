@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from emucoll.collectives import ALLGATHERS
 from emucoll.formation import FORMATIONS
+from emucoll.plans.steps import Gather, one_allgather
 from emucoll.trace import IDLE
 from harness.control import messages as m
 from harness.control.controller import Outcome, Placement
@@ -78,7 +79,8 @@ def result(
     finished = list(outcome.finished.values())
     times = per_rank(outcome, placement)
     total_s = max(worker.total_s for worker in finished)
-    wrong = sum(worker.wrong for worker in finished)
+    gathers = _allgathers(spec, finished)
+    wrong = sum(gather.wrong or 0 for gather in gathers)
     reports: list[m.Finished | m.ServerReport] = [*finished, *outcome.servers.values()]
     everything = total(report.work for report in reports)
     saturated = _saturated(spec, outcome, measured, everything.cpu_s or 0.0, total_s)
@@ -97,7 +99,7 @@ def result(
         total_s=total_s,
         mean_total_s=float(times["total"].mean()),
         formation=_formation(spec, outcome),
-        allgathers=[_allgather(spec, finished)],
+        allgathers=gathers,
         wrong=wrong,
         wrong_blocks=_wrong_blocks(spec, finished),
         phases=_phases(times, finished),
@@ -114,13 +116,18 @@ def result(
 
 def _wrong_blocks(spec: Spec, finished: list[m.Finished]) -> list[WrongBlock]:
     """Those first that had travelled least: nearest to where they went wrong."""
-    wrong = [
-        WrongBlock(rank=rank, block=block, what=what)
+    gathers = one_allgather(ALLGATHERS[spec.allgather], spec.record_bytes, spec.nranks)
+    named = [
+        (index, wrong)
         for worker in finished
-        for rank, block, what in worker.wrong_blocks
+        for index, gathered in enumerate(worker.gathers)
+        for wrong in gathered.wrong_blocks
     ]
-    wrong.sort(key=lambda each: ((each.rank - (each.block or 0)) % spec.nranks, each.rank))
-    return wrong[:SHOWN_WRONG]
+    named.sort(key=lambda each: (each[0], each[1].step, each[1].rank))
+    return [
+        WrongBlock(**wrong._asdict(), phase=gathers[index].phase)
+        for index, wrong in named[:SHOWN_WRONG]
+    ]
 
 
 def servers_of(spec: Spec, outcome: Outcome) -> dict[str, str]:
@@ -136,31 +143,43 @@ def _formation(spec: Spec, outcome: Outcome) -> Formation:
     )
 
 
-def _allgather(spec: Spec, finished: list[m.Finished]) -> AllGather:
-    schedule = ALLGATHERS[spec.allgather]
-    seconds = max(worker.allgather_s for worker in finished)
-    transfers = sum(worker.blocks for worker in finished)
-    rounds = schedule.rounds(spec.nranks)
-    reads = sum(worker.reads for worker in finished)
-    algbw, busbw = bandwidth(spec.nranks, spec.record_bytes, transfers, seconds)
+def _allgathers(spec: Spec, finished: list[m.Finished]) -> list[AllGather]:
+    """The spec's AllGathers, in their order."""
+    n = spec.nranks
+    gathers = one_allgather(ALLGATHERS[spec.allgather], spec.record_bytes, n)
+    return [
+        _allgather(spec, gather, [worker.gathers[index] for worker in finished], finished)
+        for index, gather in enumerate(gathers)
+    ]
+
+
+def _allgather(
+    spec: Spec, gather: Gather, gathered: list[m.Gathered], finished: list[m.Finished]
+) -> AllGather:
+    n, schedule = spec.nranks, gather.schedule
+    seconds = max(each.ended_s for each in gathered) - min(each.began_s for each in gathered)
+    transfers = sum(each.blocks for each in gathered)
+    alone = len(finished[0].gathers) == 1  # else reads and writes are those of several
+    reads = sum(worker.reads for worker in finished) if alone else None
+    algbw, busbw = bandwidth(n, gather.record_bytes, transfers, seconds)
     cut_through = (
         "cut-through: it coalesces blocks and does not exercise a cost per step; not what NCCL does"
     )
     return AllGather(
-        name=spec.allgather,
-        record_bytes=spec.record_bytes,
+        name=schedule.name,
+        record_bytes=gather.record_bytes,
         seconds=seconds,
-        steps=rounds if spec.steps is None else min(spec.steps, rounds),
-        of_steps=rounds,
+        steps=gather.rounds(n, spec.steps),
+        of_steps=schedule.rounds(n),
         transfers=transfers,
         transfers_per_s=transfers / seconds if seconds else None,
         algbw=algbw,
         busbw=busbw,
-        wrong=sum(worker.wrong for worker in finished),
+        wrong=sum(each.wrong for each in gathered),
         flow=schedule.flow,
         frames=schedule.frames,
         reads=reads,
-        writes=sum(worker.writes for worker in finished),
+        writes=sum(worker.writes for worker in finished) if alone else None,
         blocks_per_read=transfers / reads if reads else None,
         note=cut_through if schedule.flow == "cut-through" else None,
     )
@@ -270,6 +289,7 @@ def warnings_of(spec: Spec, placement: Placement, outcome: Outcome) -> list[RunW
         text = f"{', '.join(outcome.killed)} did not stop when told to, and had to be killed"
         warnings.append(RunWarning(code="killed", text=text))
     if spec.steps is not None and spec.steps < ALLGATHERS[spec.allgather].rounds(spec.nranks):
-        text = f"{spec.steps} of {spec.nranks - 1} steps were run; nothing is extrapolated"
+        rounds = ALLGATHERS[spec.allgather].rounds(spec.nranks)
+        text = f"{spec.steps} of {rounds} steps were run; nothing is extrapolated"
         warnings.append(RunWarning(code="steps", text=text))
     return warnings

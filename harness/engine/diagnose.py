@@ -70,17 +70,16 @@ def diagnose(spec: Spec, outcome: Outcome) -> tuple[RunError, int]:
 def wrong_data(run: RunResult, placement: Placement) -> RunError:
     """The error of a run that came to its end with wrong blocks."""
     first = run.wrong_blocks[0]
-    before = (first.rank - 1) % (run.nranks or 1)
     blocks = "1 block" if run.wrong == 1 else f"{run.wrong} blocks"
     [worker] = [index for index, share in enumerate(placement.shares) if first.rank in share]
     return RunError(
         what=f"{blocks} arrived wrong, first block {first.block} at rank {first.rank}",
         evidence=f"rank {first.rank}, block {first.block}: {first.what}",
-        cause=f"rank {before} sent it wrong, or it changed on its way from there",
-        next=f"look at rank {before}",
+        cause=f"rank {first.peer} sent it wrong, or it changed on its way from there",
+        next=f"look at rank {first.peer}",
         rank=first.rank,
-        phase="bootstrap.ring",
-        peer=before,
+        phase=first.phase,
+        peer=first.peer,
         worker=worker,
     )
 

@@ -10,6 +10,7 @@ import time
 import msgspec
 
 from emucoll.collectives import ALLGATHERS
+from emucoll.collectives.driver import PEER_CHUNK_BYTES
 from emucoll.errors import PreflightRefused, UsageError
 from emucoll.formation import FORMATIONS
 from emucoll.rank import stagger_s
@@ -33,15 +34,21 @@ from harness.spec import ServerKill, Spec, WorkerKill
 def demand(spec: Spec) -> Demand:
     """What a spec asks of the machine."""
     formation, schedule = FORMATIONS[spec.formation], ALLGATHERS[spec.allgather]
-    store = formation.server == "store"
+    n, store = spec.nranks, formation.server == "store"
+    rounds = schedule.rounds(n)
+    run = rounds if spec.steps is None else min(spec.steps, rounds)
+    traffic = schedule.traffic(n, run, 1)
+    peers = len(schedule.peers(n))
     stagger = stagger_s(
         spec.nranks - 1, spec.nranks, spec.uid_stagger_threshold, spec.uid_stagger_rate
     )
     return Demand(
         nranks=spec.nranks,
         record_bytes=spec.record_bytes,
-        steps=spec.steps,
-        formed_descriptors=formation.formed_descriptors,
+        blocks=traffic.blocks if run < rounds else None,
+        piece_bytes=PEER_CHUNK_BYTES if peers else None,
+        # With peers, a message out at a time, and perhaps one from each that is ahead.
+        formed_descriptors=formation.formed_descriptors + (peers and 1 + peers),
         unformed_descriptors=formation.unformed_descriptors,
         listeners_per_rank=formation.listeners,
         uses_store="builtin" if store else "none",
@@ -49,7 +56,7 @@ def demand(spec: Spec) -> Demand:
         store_descriptors_per_unformed_rank=1 if store else 0,
         windowable=formation.windowable,
         cut_through=schedule.flow == "cut-through",
-        messages_per_step=2 if schedule.frames == "sized" else 1,
+        messages_per_block=traffic.messages / traffic.blocks if traffic.blocks else 1.0,
         stagger_s=0.0 if store else stagger,
         ipv6=spec.ip == "6",
         workers=spec.workers,

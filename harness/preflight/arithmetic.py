@@ -249,7 +249,7 @@ def _largest(base: Case, it_fits: bool) -> int:
 def _estimates(case: Case) -> Estimates:
     demand, costs = case.demand, case.costs
     busy = min(case.cores, case.workers)
-    transfers = case.nranks * case.steps
+    transfers = case.nranks * case.blocks
     start_s = case.processes * costs.process_start_s / case.cores
     formation_s = case.nranks * costs.cpu_per_formed_rank_s / busy + demand.stagger_s
     bytes_s = transfers * demand.record_bytes / (costs.bytes_per_s_per_core * busy)
@@ -257,7 +257,7 @@ def _estimates(case: Case) -> Estimates:
         allgather_s = bytes_s
     else:
         rate = costs.lockstep_messages_per_s_per_core * busy
-        allgather_s = transfers * demand.messages_per_step / rate + bytes_s
+        allgather_s = transfers * demand.messages_per_block / rate + bytes_s
     total_s = start_s + formation_s + allgather_s
     return Estimates(
         transfers=transfers,

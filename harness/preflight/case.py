@@ -23,8 +23,10 @@ class Demand:
 
     nranks: int
     record_bytes: int
-    steps: int | None = None
-    """Of the AllGather; None for all n - 1."""
+    blocks: int | None = None
+    """That the AllGather brings it; None for all n - 1."""
+    piece_bytes: int | None = None
+    """The most of it that a rank holds at once, coming in or going out; None: a record."""
     formed_descriptors: int
     """Held by a rank in the ring."""
     unformed_descriptors: int
@@ -37,8 +39,8 @@ class Demand:
     windowable: bool
     """May ranks be admitted a window at a time? Not where nobody is answered before all came."""
     cut_through: bool
-    """Blocks are coalesced; otherwise `messages_per_step` go out in lockstep."""
-    messages_per_step: int = 2
+    """Blocks are coalesced; otherwise `messages_per_block` go out in lockstep."""
+    messages_per_block: float = 2.0
     stagger_s: float = 0.0
     """How long the formation makes its last rank wait on purpose."""
     ipv6: bool = False
@@ -126,10 +128,18 @@ class Case:
         return self.store_capacity if chosen else self.forming
 
     @property
-    def steps(self) -> int:
-        """Of the AllGather, that will run."""
+    def blocks(self) -> int:
+        """That the AllGather will bring a rank."""
         every = self.nranks - 1
-        return every if self.demand.steps is None else min(self.demand.steps, every)
+        return every if self.demand.blocks is None else min(self.demand.blocks, every)
+
+    @property
+    def piece_bytes(self) -> int:
+        """What a rank may hold of the AllGather, in each direction."""
+        if self.demand.cut_through:
+            return 0
+        piece = self.demand.piece_bytes
+        return self.demand.record_bytes if piece is None else piece
 
     @property
     def servers(self) -> int:
@@ -245,13 +255,13 @@ class Case:
     @property
     def table_bytes(self) -> int:
         """Verification table of a worker: what its ranks, being neighbours, can receive."""
-        return min(self.nranks, self.most_ranks + self.steps) * self.demand.record_bytes
+        return min(self.nranks, self.most_ranks + self.blocks) * self.demand.record_bytes
 
     @property
     def bytes_per_rank(self) -> int:
         """In its worker."""
-        copies = 0 if self.demand.cut_through else self.costs.record_copies_per_rank
-        return self.costs.worker_bytes_per_rank + copies * self.demand.record_bytes
+        copies = self.costs.record_copies_per_rank
+        return self.costs.worker_bytes_per_rank + copies * self.piece_bytes
 
     @property
     def worker_memory_bytes(self) -> int:
@@ -278,8 +288,7 @@ class Case:
         """
         pages = 0
         for buffer in (self.machine.tcp_rmem_bytes, self.machine.tcp_wmem_bytes):
-            payload = 0 if self.demand.cut_through else self.demand.record_bytes
-            held = min(payload, buffer[2]) if buffer is not None else payload
+            held = min(self.piece_bytes, buffer[2]) if buffer is not None else self.piece_bytes
             pages += ceil_div(held + self.costs.skb_overhead_bytes, self.page_bytes)
         return pages * self.nranks
 

@@ -97,11 +97,16 @@ class AllGather(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WrongBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """A block that differs: `rank` received it, it should hold the record of rank `block`."""
+    """A block that differs: `rank` received it from `peer` in round `step` of the AllGather of
+    `phase`; it should hold the record of rank `block`.
+    """
 
     rank: int
     block: int | None
     what: str
+    peer: int | None = None
+    step: int | None = None
+    phase: str | None = None
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True):

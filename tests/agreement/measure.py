@@ -10,12 +10,14 @@ from typing import NamedTuple
 
 from emucoll.collectives import ALLGATHERS
 from emucoll.collectives.driver import Collective, run
-from emucoll.collectives.schedule import Line
+from emucoll.collectives.schedule import NEXT, PREV
 from emucoll.collectives.table import RecordTable, WrongBlocks
 from emucoll.formation import FORMATIONS
 from emucoll.formation.base import Formation
 from emucoll.formation.tcpstore import address_key
-from emucoll.net.base import Listener, Network, drive
+from emucoll.net.base import Listener, Network
+from emucoll.p2p import RingPeers
+from emucoll.plans.steps import one_allgather
 from emucoll.rank import Job, Rank, Ring
 from emucoll.servers.root import RootServer
 from emucoll.servers.root_state import RootState
@@ -58,6 +60,7 @@ class Formed(NamedTuple):
     ranks_network: Network
     server_network: Network
     store: StoreServer | None
+    job: Job
 
 
 def expected(formation: str, allgather: str, n: int, record_bytes: int) -> Counts:
@@ -94,11 +97,19 @@ def _nccl_root(n: int) -> tuple[Sent, Sent, int]:
 
 
 def _allgather(name: str, n: int, record_bytes: int) -> Sent:
-    """n - 1 steps, in each of which every rank sends a block; NCCL's ring sends its 4-byte size
+    """Every rank sends n - 1 blocks, whatever the ring; NCCL's rings send the 4-byte size of each
     first. Nothing is sent for a block of 0 bytes.
+
+    Bruck's AllGather sends as many blocks in ceil(log2 n) messages, each on a new connection, which
+    a hello and a framed pair of i32 open. A ring has brought the 28-byte addresses before.
     """
     blocks = n * (n - 1)
-    sizes = blocks if name == "ring" else 0
+    if name == "bruck":
+        connections = n * (n - 1).bit_length() if record_bytes else 0
+        opening = HELLO_BYTES + LENGTH_BYTES + 8
+        total = ADDRESS_BYTES * blocks + opening * connections + record_bytes * blocks
+        return Sent(blocks + 3 * connections, total, connections)
+    sizes = blocks if name in ("ring", "ring-bidir") else 0
     data = blocks if record_bytes else 0
     return Sent(sizes + data, 4 * sizes + record_bytes * blocks, 0)
 
@@ -139,7 +150,7 @@ async def form(world: World, formation: Formation, n: int) -> Formed:
     else:
         serving.cancel()
     assert trace.retries == 0, "it was counted on a quiet network"
-    return Formed(ranks, rings, network, servers, store)
+    return Formed(ranks, rings, network, servers, store, job)
 
 
 def _serve(
@@ -169,22 +180,28 @@ async def check_neighbours(formed: Formed) -> None:
 
 async def gather(formed: Formed, allgather: str, record_bytes: int) -> WrongBlocks:
     """Run one AllGather; records of 28 bytes are the ranks' addresses."""
-    schedule, n = ALLGATHERS[allgather], len(formed.rings)
-    rounds = schedule.rounds(n)
-    if record_bytes == ADDRESS_BYTES:
-        addresses = b"".join(pack_address(ring.listener.address) for ring in formed.rings)
-        table = RecordTable.of_records(addresses, ADDRESS_BYTES)
-    else:
-        table = RecordTable.derived(n, record_bytes, 1, 0, range(n), rounds)
-    wrong = WrongBlocks()
-    collective = Collective(schedule, n, rounds, table, wrong)
+    n = len(formed.rings)
+    addresses = [ring.listener.address for ring in formed.rings]
     for ring in formed.rings:
         for channel in (ring.next, ring.prev):
             channel.bound = max(channel.bound, record_bytes)
-    await asyncio.gather(
-        *(
-            drive(run(rank, {Line.NEXT: ring.next, Line.PREV: ring.prev}, collective))
-            for rank, ring in enumerate(formed.rings)
+    wrong = WrongBlocks()
+    for step in one_allgather(ALLGATHERS[allgather], record_bytes, n):
+        if step.addresses:
+            packed = b"".join(map(pack_address, addresses))
+            table = RecordTable.of_records(packed, ADDRESS_BYTES)
+        else:
+            table = RecordTable.derived(n, step.record_bytes, 1, 0, range(n), (n, n))
+        collective = Collective(step.schedule, n, step.rounds(n, None), table, wrong)
+        await asyncio.gather(
+            *(
+                run(
+                    rank,
+                    {NEXT: ring.next, PREV: ring.prev},
+                    collective,
+                    RingPeers(rank, formed.job, ring.listener, addresses.__getitem__),
+                )
+                for rank, ring in zip(formed.ranks, formed.rings, strict=True)
+            )
         )
-    )
     return wrong

@@ -4,6 +4,9 @@ import pytest
 
 from emucoll.collectives import ALLGATHERS
 from emucoll.formation import FORMATIONS
+from emucoll.p2p import OPENING_BYTES
+from emucoll.plans.steps import one_allgather
+from emucoll.wire.nccl import HELLO_BYTES
 from tests.agreement.measure import Counts, expected, form, gather, measure
 from tests.worlds import Sent, World
 
@@ -51,8 +54,15 @@ async def test_a_schedules_traffic_is_what_is_sent(
     wrong = await gather(formed, allgather, record_bytes)
     after = world.sent(formed.ranks_network)
     schedule = ALLGATHERS[allgather]
-    traffic = schedule.traffic(n, schedule.rounds(n), record_bytes)
-    assert after.messages - before.messages == n * traffic.messages
-    assert after.bytes - before.bytes == n * traffic.sent_bytes
-    assert traffic.blocks == n - 1
+    steps = one_allgather(schedule, record_bytes, n)
+    traffics = [
+        step.schedule.traffic(n, step.schedule.rounds(n), step.record_bytes) for step in steps
+    ]
+    opened = after.connections - before.connections
+    assert opened == (n * len(schedule.peers(n)) if record_bytes else 0)
+    messages = sum(traffic.messages for traffic in traffics)
+    sent_bytes = sum(traffic.sent_bytes for traffic in traffics)
+    assert after.messages - before.messages == n * messages + 2 * opened
+    assert after.bytes - before.bytes == n * sent_bytes + (HELLO_BYTES + OPENING_BYTES) * opened
+    assert all(traffic.blocks == n - 1 for traffic in traffics)
     assert wrong.count == 0

@@ -28,6 +28,30 @@ PAIRS = {
         (1, 28), (2, 120), (3, 2320), (5, 1), (8, 0), (15, 28), (64, 1 << 20), (257, 1),
         (1024, 0),
     ],
+    ("tcpstore", "ring-bidir"): [
+        (1, 1), (2, 28), (3, 0), (5, 2320), (8, 120), (15, 1 << 20), (64, 1), (257, 28),
+        (1024, 0),
+    ],
+    ("nccl-root", "ring-bidir"): [
+        (1, 120), (2, 1 << 20), (3, 28), (5, 0), (8, 1), (15, 120), (64, 2320), (257, 1),
+        (1024, 0),
+    ],
+    ("tcpstore", "ring-bidir-headerless"): [
+        (1, 28), (2, 0), (3, 1 << 20), (5, 1), (8, 28), (15, 120), (64, 28), (257, 2320),
+        (1024, 0),
+    ],
+    ("nccl-root", "ring-bidir-headerless"): [
+        (1, 0), (2, 1), (3, 120), (5, 28), (8, 2320), (15, 0), (64, 1 << 20), (257, 120),
+        (1024, 0),
+    ],
+    ("tcpstore", "bruck"): [
+        (1, 28), (2, 120), (3, 1), (5, 1 << 20), (8, 0), (15, 28), (64, 2320), (257, 1),
+        (1024, 120),
+    ],
+    ("nccl-root", "bruck"): [
+        (1, 120), (2, 28), (3, 0), (5, 2320), (8, 1 << 20), (15, 1), (64, 28), (257, 0),
+        (1024, 28),
+    ],
 }  # fmt: skip
 """Lockstep costs a microsecond of CPU or ten a message, so its 1,024 ranks send the sizes alone."""
 
@@ -44,7 +68,8 @@ def test_nothing_is_left_out() -> None:
 
 @pytest.mark.parametrize(("formation", "allgather", "n", "record_bytes"), CASES)
 def test_a_run(formation: str, allgather: str, n: int, record_bytes: int) -> None:
-    workers = min(n, 2)
+    workers, schedule = min(n, 2), ALLGATHERS[allgather]
+    peers = schedule.peers(n)
     result = emucoll_run(
         "-np", n, "--formation", formation, "--allgather", allgather,
         "--record-bytes", record_bytes, "--workers", workers, "--deadline", "90s",
@@ -53,11 +78,12 @@ def test_a_run(formation: str, allgather: str, n: int, record_bytes: int) -> Non
     assert result.exit_code == 0
     assert result.wrong == 0
     assert result.workers == workers
-    (gathered,) = result.allgathers
+    *before, gathered = result.allgathers
+    assert [each.name for each in before] == (["ring-pipelined"] if peers else [])
     assert (gathered.name, gathered.record_bytes) == (allgather, record_bytes)
     assert gathered.wrong == 0
-    assert gathered.steps == gathered.of_steps == n - 1
-    assert gathered.transfers == n * (n - 1)
+    assert gathered.steps == gathered.of_steps == schedule.rounds(n)
+    assert all(each.transfers == n * (n - 1) for each in result.allgathers)
     assert result.descriptors.held_per_rank == 3
     assert result.work.ranks is not None
-    assert result.work.ranks.connections == 2 * n
+    assert result.work.ranks.connections == n * (2 + (len(peers) if record_bytes else 0))

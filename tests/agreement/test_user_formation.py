@@ -156,8 +156,9 @@ async def test_timeout_gather_and_task_group(world: World, monkeypatch: pytest.M
         finished = await finish(worker, controller)
     finally:
         worker.close()
-    assert finished.wrong == 0
-    assert finished.blocks == NRANKS * (NRANKS - 1)
+    (gathered,) = finished.gathers
+    assert gathered.wrong == 0
+    assert gathered.blocks == NRANKS * (NRANKS - 1)
     assert finished.dropped == ["nobody came"] * NRANKS
     assert finished.held_descriptors == 3 * NRANKS
     thought = NRANKS * 2 * THINK_S

@@ -17,6 +17,12 @@ from tests.cli.command import Commands
         ("ring-pipelined", 9, 3, "last", 1, (4, 5)),
         ("ring-pipelined", 2, 1, "first", 1, (0, 1)),
         ("ring-pipelined", 3, 2, "forwarded", 1, (0, 1)),
+        ("ring-bidir", 9, 3, "first", 4, (4, 3)),
+        ("ring-bidir", 8, 3, "forwarded", 3, (4, 2)),
+        ("ring-bidir", 9, 3, "last", 1, (4, 0)),
+        ("ring-bidir-headerless", 8, 3, "first", 4, (4, 3)),
+        ("ring-bidir-headerless", 9, 3, "forwarded", 3, (4, 2)),
+        ("ring-bidir-headerless", 9, 3, "last", 1, (4, 0)),
     ],
 )
 def test_a_flipped_byte_is_found_wherever_it_goes(
@@ -29,7 +35,8 @@ def test_a_flipped_byte_is_found_wherever_it_goes(
     first: tuple[int, int],
 ) -> None:
     """Rank r first sends its own block, which n - 1 ranks get, then that of r - 1, which it got
-    right itself, and last that of r + 2, which rank r + 1 sends to nobody. `first`: rank and block.
+    right itself, and last that of r + 2, which rank r + 1 sends to nobody; both ways, half as many
+    ranks get it. `first`: rank and block.
     """
     inject = ("--inject", f"rank={rank}:corrupt={what}")
     ended = emucoll("run", "-np", n, "--allgather", allgather, "--workers", 2, *inject, "--json")
@@ -43,9 +50,32 @@ def test_a_flipped_byte_is_found_wherever_it_goes(
     assert error["worker"] == (0 if at < -(-n // 2) else 1)
 
 
+@pytest.mark.parametrize(
+    ("what", "wrong", "at", "block", "step"),
+    [("first", {2, 0, 5, 7}, 2, 3, 0), ("forwarded", {1, 6}, 1, 4, 1), ("last", {4}, 4, 3, 3)],
+)
+def test_a_flipped_byte_goes_the_way_of_dissemination(
+    emucoll: Commands, what: str, wrong: set[int], at: int, block: int, step: int
+) -> None:
+    """Rank 3 of 9 sends block 3 to rank 2, which passes it to 0 and 7, and 0 to 5; then block 4
+    before it to rank 1, which sends 1 to 4 to rank 6: there it is wrong as well; last its own again
+    to rank 3 - 8.
+    """
+    inject = ("--inject", f"rank=3:corrupt={what}", "--record-bytes", 120)
+    ended = emucoll("run", "-np", 9, "--allgather", "bruck", "--workers", 2, *inject, "--json")
+    named = ended.document["wrong_blocks"]
+    assert {each["rank"] for each in named} == wrong
+    assert (ended.exit_code, ended.document["wrong"]) == (1, len(wrong))
+    assert [each["wrong"] for each in ended.document["allgathers"]] == [0, len(wrong)]
+    first = {"rank": at, "block": block, "peer": 3, "step": step, "phase": "bootstrap.allgather"}
+    assert first.items() <= named[0].items()
+    assert (ended.error["rank"], ended.error["peer"]) == (at, 3)
+    assert ended.error["phase"] == "bootstrap.allgather"
+
+
 def test_a_flipped_header_is_one_wrong_block(emucoll: Commands) -> None:
-    for size in (28, 0):
-        flags = ("-np", 5, "--allgather", "ring", "--record-bytes", size)
+    for size, allgather in ((28, "ring"), (0, "ring"), (28, "ring-bidir"), (0, "ring-bidir")):
+        flags = ("-np", 5, "--allgather", allgather, "--record-bytes", size)
         ended = emucoll("run", *flags, "--inject", "rank=4:corrupt=header", "--json")
         assert (ended.exit_code, ended.document["wrong"]) == (1, 1)
         assert ended.error["what"] == "1 block arrived wrong, first block 4 at rank 0"

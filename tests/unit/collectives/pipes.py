@@ -4,14 +4,18 @@ flip.
 
 import asyncio
 import itertools
+import random
 import types
 from collections.abc import Awaitable, Generator, Iterable, Sequence
+from typing import Any
 
 from emucoll.collectives.driver import Collective, run
-from emucoll.collectives.schedule import Line, Schedule
+from emucoll.collectives.schedule import NEXT, PREV, Schedule
 from emucoll.collectives.table import RecordTable, WrongBlocks
 from emucoll.errors import ConnectionClosed
-from emucoll.net.base import Buffer, Channel, Pollable, drive, wait_readable
+from emucoll.net.base import Buffer, Channel, Pollable, wait_readable
+from emucoll.rank import Rank
+from emucoll.trace import Trace
 
 
 class Pipe(Pollable):
@@ -73,8 +77,51 @@ def _done() -> Generator[object, None, None]:
     yield from ()
 
 
-def full_table(n: int, record_bytes: int, rounds: int) -> RecordTable:
-    return RecordTable.derived(n, record_bytes, 5, 0, range(n), rounds)
+class Duplex:
+    """A channel that sends into one pipe and receives from another."""
+
+    def __init__(self, out: Channel, into: Channel) -> None:
+        self.bound = out.bound
+        self.send, self.flush = out.send, out.flush
+        self.recv, self.recv_some = into.recv, into.recv_some
+        self._both = out, into
+
+    async def acknowledged(self) -> None:
+        pass
+
+    def close(self) -> None:
+        for pipe in self._both:
+            pipe.close()
+
+
+class PipePeers:
+    """A rank's connections beyond the ring: a pipe each, found by who sends and a tag."""
+
+    def __init__(self, rank: int, n: int, made: dict[tuple[int, int, int], Pipe]) -> None:
+        self._rank, self._n, self._made = rank, n, made
+
+    async def connect(self, line: int, tag: int) -> Channel:
+        return self._pipe(self._rank, (self._rank + line) % self._n, tag)
+
+    async def accept(self, line: int, tag: int) -> Channel:
+        return self._pipe((self._rank + line) % self._n, self._rank, tag)
+
+    def _pipe(self, sender: int, receiver: int, tag: int) -> Pipe:
+        key = sender, receiver, tag
+        if key not in self._made:
+            self._made[key] = Pipe()
+        return self._made[key]
+
+
+def make_ranks(n: int) -> list[Rank]:
+    """Ranks that nothing but a driver looks at."""
+    nothing: Any = None
+    trace, jitter = Trace(n), random.Random(1)
+    return [Rank(r, r, nothing, nothing, trace, jitter) for r in range(n)]
+
+
+def full_table(n: int, record_bytes: int) -> RecordTable:
+    return RecordTable.derived(n, record_bytes, 5, 0, range(n), (n, n))
 
 
 async def gather(
@@ -82,16 +129,31 @@ async def gather(
     pipes: Sequence[Channel],
     record_bytes: int,
     rounds: int | None = None,
+    backward: Sequence[Channel] | None = None,
+    made: dict[tuple[int, int, int], Pipe] | None = None,
 ) -> WrongBlocks:
-    """An AllGather of len(pipes) ranks; pipe r leads from rank r to rank r + 1."""
+    """An AllGather of len(pipes) ranks.
+
+    Pipe r leads from rank r to rank r + 1, backward[r] from rank r to rank r - 1, and made[s, r, k]
+    is the connection from rank s to rank r of tag k; what is not given is made.
+    """
     n = len(pipes)
     rounds = schedule.rounds(n) if rounds is None else rounds
-    wrong = WrongBlocks()
-    collective = Collective(schedule, n, rounds, full_table(n, record_bytes, rounds), wrong)
+    backward = [Pipe() for _ in range(n)] if backward is None else backward
+    collective = Collective(schedule, n, rounds, full_table(n, record_bytes))
+    made = {} if made is None else made
     await asyncio.gather(
         *(
-            drive(run(r, {Line.NEXT: pipes[r], Line.PREV: pipes[r - 1]}, collective))
-            for r in range(n)
+            run(
+                rank,
+                {
+                    NEXT: Duplex(pipes[r], backward[(r + 1) % n]),
+                    PREV: Duplex(backward[r], pipes[r - 1]),
+                },
+                collective,
+                PipePeers(r, n, made),
+            )
+            for r, rank in enumerate(make_ranks(n))
         )
     )
-    return wrong
+    return collective.wrong

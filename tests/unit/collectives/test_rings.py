@@ -1,17 +1,18 @@
-"""The rings' schedule, simulated: everybody gets everything once, and sends only what it has."""
+"""Every schedule, simulated: everybody gets everything once, and sends only what it has."""
 
 import numpy as np
 import pytest
 
 from emucoll.collectives import ALLGATHERS
-from emucoll.collectives.rings import RING, RING_PIPELINED
+from emucoll.collectives.bruck import BRUCK
+from emucoll.collectives.rings import RING, RING_BIDIR, RING_BIDIR_HEADERLESS, RING_PIPELINED
 from emucoll.collectives.schedule import Line, Part, Schedule
 
 EACH = pytest.mark.parametrize("schedule", ALLGATHERS.values(), ids=ALLGATHERS)
 
 
 def neighbour(rank: int, line: Line, n: int) -> int:
-    return (rank + line.value) % n
+    return (rank + line) % n
 
 
 @EACH
@@ -25,20 +26,22 @@ def test_everybody_gets_every_block_once_and_forwards_only_what_it_has(
             under_way = {}
             for transfer in exchange:
                 for rank in range(n):
-                    block = transfer.sent_block(rank, n)
+                    first = transfer.sent_block(rank, n)
+                    blocks = {(first + i) % n for i in range(transfer.blocks)}
                     if transfer.part is Part.DATA:
-                        assert block in has[rank], "it sends what it has not got"
+                        assert blocks <= has[rank], "it sends what it has not got"
                     to = neighbour(rank, transfer.to, n)
-                    under_way[to, transfer.to, transfer.part] = block
+                    under_way[to, transfer.to, transfer.part] = blocks
             for transfer in exchange:
+                assert transfer.source == -transfer.to
                 for rank in range(n):
-                    block = transfer.received_block(rank, n)
+                    first = transfer.received_block(rank, n)
+                    blocks = {(first + i) % n for i in range(transfer.blocks)}
                     sent = under_way.pop((rank, transfer.to, transfer.part))
-                    assert sent == block, "it expects another block than it is sent"
-                    assert neighbour(neighbour(rank, transfer.source, n), transfer.to, n) == rank
+                    assert sent == blocks, "it expects other blocks than it is sent"
                     if transfer.part is Part.DATA:
-                        assert block not in has[rank], "it got it before"
-                        has[rank].add(block)
+                        assert not blocks & has[rank], "it got it before"
+                        has[rank] |= blocks
             assert not under_way
     assert has == [set(range(n))] * n
 
@@ -68,11 +71,40 @@ def test_traffic_is_what_the_exchanges_add_up_to(schedule: Schedule, record_byte
             for transfer in exchange
         ]
         headers = sum(transfer.part is Part.HEADER for transfer in transfers)
-        blocks = sum(transfer.part is Part.DATA for transfer in transfers)
+        data = [transfer for transfer in transfers if transfer.part is Part.DATA]
+        blocks = sum(transfer.blocks for transfer in data)
         traffic = schedule.traffic(n, rounds, record_bytes)
         assert traffic.blocks == blocks
-        assert traffic.messages == headers + (blocks if record_bytes else 0)
+        assert traffic.messages == headers + (len(data) if record_bytes else 0)
         assert traffic.sent_bytes == 4 * headers + record_bytes * blocks
+
+
+@EACH
+@pytest.mark.parametrize("n", range(1, 18))
+def test_reach_is_how_far_the_blocks_come_from(schedule: Schedule, n: int) -> None:
+    for rounds in range(schedule.rounds(n) + 1):
+        offsets = [
+            transfer.receives + block
+            for step in range(rounds)
+            for exchange in schedule.exchanges(n, step)
+            for transfer in exchange
+            for block in range(transfer.blocks)
+        ]
+        below, above = schedule.reach(n, rounds)
+        assert below == -min(offsets, default=0) if below else min(offsets, default=0) >= 0
+        assert above == max(offsets, default=0) if above else max(offsets, default=0) <= 0
+
+
+def test_both_ways_every_step_has_three_dependent_exchanges_with_sizes_and_one_without() -> None:
+    for n in (7, 8):
+        for step in range(n // 2):
+            forward_only = n == 8 and step == 3
+            exchanges = RING_BIDIR.exchanges(n, step)
+            transfers = [len(exchange) for exchange in exchanges]
+            assert transfers == ([1, 1] if forward_only else [1, 1, 2])
+            (exchange,) = RING_BIDIR_HEADERLESS.exchanges(n, step)
+            assert [each.lane for each in exchange] == ([0] if forward_only else [0, 1])
+    assert (RING_BIDIR.lanes, RING_BIDIR_HEADERLESS.lanes) == (1, 2)
 
 
 def test_the_ring_announces_sizes_before_data_and_the_pipelined_one_does_not() -> None:
@@ -84,4 +116,12 @@ def test_the_ring_announces_sizes_before_data_and_the_pipelined_one_does_not() -
     for name, schedule in ALLGATHERS.items():
         assert schedule.name == name
         assert schedule.rounds(1) == 0
-        assert schedule.rounds(98_304) == 98_303
+    rounds = {name: schedule.rounds(98_304) for name, schedule in ALLGATHERS.items()}
+    assert rounds == {
+        "ring": 98_303,
+        "ring-bidir": 49_152,
+        "ring-bidir-headerless": 49_152,
+        "ring-pipelined": 98_303,
+        "bruck": 17,
+    }
+    assert BRUCK.peers(5) == (-1, -2, -4)

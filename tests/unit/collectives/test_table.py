@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emucoll.collectives.table import RecordTable, WrongBlocks, derived_records
+from emucoll.collectives.table import RecordTable, Wrong, WrongBlocks, derived_records
 
 
 def records(n: int, record_bytes: int, seed: int = 5, call: int = 0) -> list[bytes]:
@@ -60,7 +60,7 @@ def test_a_shorter_record_is_the_start_of_a_longer_one(short: int, more: int) ->
 @given(st.integers(1, 40), st.integers(0, 20))
 def test_a_table_holds_every_record(n: int, record_bytes: int) -> None:
     expected = records(n, record_bytes)
-    tables = [RecordTable.derived(n, record_bytes, 5, 0, range(n), n - 1)]
+    tables = [RecordTable.derived(n, record_bytes, 5, 0, range(n), (n - 1, 0))]
     if record_bytes:
         tables.append(RecordTable.of_records(b"".join(expected), record_bytes))
     for table in tables:
@@ -70,9 +70,9 @@ def test_a_table_holds_every_record(n: int, record_bytes: int) -> None:
 
 
 def test_a_table_larger_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = RecordTable.derived(50, 24, 5, 0, range(50), 49)
+    whole = RecordTable.derived(50, 24, 5, 0, range(50), (49, 0))
     monkeypatch.setattr("emucoll.collectives.table._CHUNK_BYTES", 100)
-    pieces = RecordTable.derived(50, 24, 5, 0, range(50), 49)
+    pieces = RecordTable.derived(50, 24, 5, 0, range(50), (49, 0))
     assert all(whole.record(block) == pieces.record(block) for block in range(50))
 
 
@@ -81,23 +81,23 @@ def test_a_limited_table_holds_what_its_ranks_can_meet(data: st.DataObject) -> N
     n = data.draw(st.integers(2, 30), "n")
     first = data.draw(st.integers(0, n - 1), "first")
     ranks = range(first, data.draw(st.integers(first + 1, n), "stop"))
-    rounds = data.draw(st.integers(1, n - 1), "rounds")
-    table = RecordTable.derived(n, 7, 5, 0, ranks, rounds)
+    below = data.draw(st.integers(0, n - 1), "below")
+    above = data.draw(st.integers(0, n - 1), "above")
+    table = RecordTable.derived(n, 7, 5, 0, ranks, (below, above))
     expected = records(n, 7)
     for rank in ranks:
-        for step in range(rounds + 1):
-            block = (rank - step) % n
-            assert table.record(block) == expected[block]
-        stream = b"".join(expected[(rank - 1 - step) % n] for step in range(rounds))
+        for block in range(rank - below, rank + above + 1):
+            assert table.record(block % n) == expected[block % n]
+        stream = b"".join(expected[(rank - 1 - step) % n] for step in range(below))
         assert table.matches(table.stream((rank - 1) % n), stream)
-    assert len(table._rows) == 7 * min(n, len(ranks) + rounds)
+    assert len(table._rows) == 7 * min(n, len(ranks) + below + above)
 
 
 @given(st.data())
 def test_matches_and_differences_are_those_of_a_naive_comparison(data: st.DataObject) -> None:
     n = data.draw(st.integers(1, 12), "n")
     size = data.draw(st.integers(1, 9), "record_bytes")
-    table = RecordTable.derived(n, size, 5, 0, range(n), n - 1)
+    table = RecordTable.derived(n, size, 5, 0, range(n), (n - 1, 0))
     block = data.draw(st.integers(0, n - 1), "block")
     offset = data.draw(st.integers(0, 3 * n * size), "bytes into the stream")
     length = data.draw(st.integers(0, 2 * n * size), "bytes")
@@ -125,6 +125,6 @@ def test_matches_and_differences_are_those_of_a_naive_comparison(data: st.DataOb
 def test_wrong_blocks_are_counted_all_and_named_some() -> None:
     wrong = WrongBlocks()
     for rank in range(100):
-        wrong.add(rank, 1, "differs")
+        wrong.add(Wrong(rank, 1, "differs", rank - 1, 0))
     assert wrong.count == 100
-    assert wrong.named == [(rank, 1, "differs") for rank in range(WrongBlocks.NAMED)]
+    assert [named.rank for named in wrong.named] == list(range(WrongBlocks.NAMED))

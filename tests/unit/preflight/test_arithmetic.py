@@ -29,7 +29,7 @@ from tests.unit.preflight.builders import (
         (tcpstore(15), 2, None, []),
         (tcpstore(1), 1, None, []),
         (tcpstore(64, record_bytes=1 << 20, cut_through=False), 2, None, []),
-        (tcpstore(98_304, cut_through=False, steps=256), 16, 934, ["backlog_store"]),
+        (tcpstore(98_304, cut_through=False, blocks=256), 16, 934, ["backlog_store"]),
         (tcpstore(98_304, workers=15), 15, 274, ["backlog_store"]),
         (tcpstore(98_304, workers=20), 20, 747, ["backlog_store"]),
         (tcpstore(4096, window=500), 2, 500, []),
@@ -186,7 +186,7 @@ def test_estimates_of_the_demo_are_of_the_right_magnitude() -> None:
 
 
 def test_lockstep_pays_for_messages_and_a_stagger_for_its_last_rank() -> None:
-    plan = fit(nccl_root(98_304, cut_through=False, steps=256, stagger_s=14.0), TWO_CORES)
+    plan = fit(nccl_root(98_304, cut_through=False, blocks=256, stagger_s=14.0), TWO_CORES)
     assert plan.estimates.transfers == 98_304 * 256
     assert plan.estimates.allgather_s == pytest.approx(2 * 98_304 * 256 / 160e3, rel=0.01)
     forming_s = 98_304 * Costs().cpu_per_formed_rank_s / 2
@@ -196,7 +196,7 @@ def test_lockstep_pays_for_messages_and_a_stagger_for_its_last_rank() -> None:
 
 def test_a_shortened_allgather_needs_a_shorter_table() -> None:
     whole = fit(tcpstore(98_304, record_bytes=2320), TWO_CORES).estimates
-    short = fit(tcpstore(98_304, record_bytes=2320, steps=256), TWO_CORES).estimates
+    short = fit(tcpstore(98_304, record_bytes=2320, blocks=256), TWO_CORES).estimates
     assert whole.worker_memory_bytes - short.worker_memory_bytes == (
         16 * 2320 * (98_304 - 6144 - 256)
     )

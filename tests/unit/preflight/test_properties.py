@@ -40,7 +40,7 @@ def demands(draw: st.DrawFn) -> Demand:
     return Demand(
         nranks=draw(st.integers(1, 3000)),
         record_bytes=draw(st.sampled_from([0, 28, 2320, MIB])),
-        steps=draw(sometimes(st.integers(1, 400))),
+        blocks=draw(sometimes(st.integers(1, 400))),
         formed_descriptors=formed,
         unformed_descriptors=formed + draw(st.integers(-1, 2)),
         listeners_per_rank=draw(st.integers(0, 2)),

@@ -1,0 +1,1 @@
+"""Whole initializations: a formation, and what follows it."""
