@@ -109,7 +109,10 @@ def test_names(emucoll: Commands, command: str) -> None:
         names
         == {
             "formations": {"tcpstore", "nccl-root"},
-            "allgathers": {"ring", "ring-pipelined"},
+            "allgathers": {
+                *("ring", "ring-bidir", "ring-bidir-headerless", "ring-pipelined"),
+                "bruck",
+            },
         }[command]
     )
     table = emucoll(command)
