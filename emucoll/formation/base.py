@@ -16,21 +16,24 @@ from emucoll.wire.nccl import HELLO_BYTES, SocketType, check_hello, pack_hello
 
 
 class Formation(Protocol):
-    """How ranks find each other. An instance is stateless: it serves every rank."""
+    """How ranks find each other. An instance is stateless: it serves every rank. Whoever derives
+    from it has the values below, and names a server.
+    """
 
-    name: str
-    text: str
+    name: str = ""
+    text: str = ""
     """One line for `emucoll formations`."""
     server: str
     """Which server it needs: "root" or "store"."""
-    unformed_descriptors: int
+    unformed_descriptors: int = 4
     """Most descriptors a rank holds at once while it forms."""
-    formed_descriptors: int
+    formed_descriptors: int = 3
     """Descriptors it holds once formed."""
-    listeners: int
+    listeners: int = 1
     """Ports that it binds on its own address."""
-    windowable: bool
-    """May ranks be admitted a window at a time? Not where nobody is answered before everybody came.
+    windowable: bool = False
+    """May ranks be admitted a window at a time, in ascending order? Not where nobody is answered
+    before everybody came.
     """
 
     async def form(self, rank: Rank, job: Job) -> Ring:

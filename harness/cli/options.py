@@ -12,6 +12,7 @@ import click
 from emucoll.collectives import ALLGATHERS
 from emucoll.errors import EmucollError, UsageError
 from emucoll.formation import FORMATIONS
+from emucoll.loading import find_formation, find_schedule, is_path, look_in
 from harness.cli.suggest import unknown
 from harness.cli.units import parse_size, parse_time
 from harness.results.schema import AnyResult, RunResult, to_json
@@ -160,10 +161,13 @@ def make_spec(options: dict[str, Any]) -> Spec:
     values["handshake_s"] = values.pop("handshake_timeout")
     spec = Spec(**values)
     check(spec)
-    if spec.formation not in FORMATIONS:
+    if not is_path(spec.formation) and spec.formation not in FORMATIONS:
         raise unknown("formation", spec.formation, FORMATIONS)
-    if spec.allgather not in ALLGATHERS:
+    if not is_path(spec.allgather) and spec.allgather not in ALLGATHERS:
         raise unknown("AllGather", spec.allgather, ALLGATHERS)
+    look_in(os.getcwd())
+    find_formation(spec.formation)
+    find_schedule(spec.allgather)
     return spec
 
 

@@ -8,6 +8,7 @@ when `run` returns.
 
 import asyncio
 import hmac
+import os
 import random
 import secrets
 import signal
@@ -19,9 +20,8 @@ import msgspec
 import zmq
 import zmq.asyncio
 
-from emucoll.collectives import ALLGATHERS
 from emucoll.errors import HarnessError
-from emucoll.formation import FORMATIONS
+from emucoll.loading import find_formation, find_schedule
 from emucoll.plans.steps import one_allgather
 from harness.control import messages as m
 from harness.control.launch import Process, SourceAddresses
@@ -107,7 +107,7 @@ class Controller:
         self.spec = spec
         self.placement = placement
         self.outcome = Outcome()
-        server = FORMATIONS[spec.formation].server
+        server = find_formation(spec.formation).server
         workers = [f"worker {index}" for index in range(len(placement.shares))]
         self._workers = workers
         self._server = server
@@ -389,6 +389,7 @@ class Controller:
                 comm=self._comm,
                 report_check_ins=self._checked_in_kill is not None,
                 kill_at_first_block=index in killed,
+                folder=os.getcwd(),
             )
             self._tell(name, setup)
 
@@ -437,7 +438,7 @@ class Controller:
         derive from the seed.
         """
         gathers = one_allgather(
-            ALLGATHERS[self.spec.allgather], self.spec.record_bytes, self.spec.nranks
+            find_schedule(self.spec.allgather), self.spec.record_bytes, self.spec.nranks
         )
         if not any(gather.addresses for gather in gathers):
             return None

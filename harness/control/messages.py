@@ -109,6 +109,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
     report_check_ins: bool
     """Tell of every rank that has checked in (for fault injection), not only now and then."""
     kill_at_first_block: bool
+    folder: str
+    """Where the user's own modules lie, beside what is installed."""
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True, tag="prepared"):

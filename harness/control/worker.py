@@ -17,12 +17,11 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
-from emucoll.collectives import ALLGATHERS
 from emucoll.collectives.driver import Collective, run
 from emucoll.collectives.schedule import NEXT, PREV, Traffic
 from emucoll.collectives.table import RecordTable
 from emucoll.errors import ConnectionClosed, EmucollError, NetworkError
-from emucoll.formation import FORMATIONS
+from emucoll.loading import find_formation, find_schedule, look_in
 from emucoll.net.base import Address
 from emucoll.net.tcp import TcpClock, TcpNetwork
 from emucoll.p2p import RingPeers
@@ -102,8 +101,9 @@ class Worker:
         self._link = link
         self._setup = setup
         self._spec = setup.spec
-        self._formation = FORMATIONS[self._spec.formation]
-        schedule = ALLGATHERS[self._spec.allgather]
+        look_in(setup.folder)
+        self._formation = find_formation(self._spec.formation)
+        schedule = find_schedule(self._spec.allgather)
         self._gathers = one_allgather(schedule, self._spec.record_bytes, self._spec.nranks)
         self._calls: list[_Call] = []
         self._faults = RankFaults(self._spec, schedule)

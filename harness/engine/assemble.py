@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from emucoll.collectives import ALLGATHERS
-from emucoll.formation import FORMATIONS
+from emucoll.loading import find_formation, find_schedule
 from emucoll.plans.steps import Gather, one_allgather
 from emucoll.trace import IDLE
 from harness.control import messages as m
@@ -116,7 +115,7 @@ def result(
 
 def _wrong_blocks(spec: Spec, finished: list[m.Finished]) -> list[WrongBlock]:
     """Those first that had travelled least: nearest to where they went wrong."""
-    gathers = one_allgather(ALLGATHERS[spec.allgather], spec.record_bytes, spec.nranks)
+    gathers = one_allgather(find_schedule(spec.allgather), spec.record_bytes, spec.nranks)
     named = [
         (index, wrong)
         for worker in finished
@@ -132,7 +131,7 @@ def _wrong_blocks(spec: Spec, finished: list[m.Finished]) -> list[WrongBlock]:
 
 def servers_of(spec: Spec, outcome: Outcome) -> dict[str, str]:
     """By role what served."""
-    server = FORMATIONS[spec.formation].server
+    server = find_formation(spec.formation).server
     return {server: outcome.server_versions.get(server, "built-in")}
 
 
@@ -146,7 +145,7 @@ def _formation(spec: Spec, outcome: Outcome) -> Formation:
 def _allgathers(spec: Spec, finished: list[m.Finished]) -> list[AllGather]:
     """The spec's AllGathers, in their order."""
     n = spec.nranks
-    gathers = one_allgather(ALLGATHERS[spec.allgather], spec.record_bytes, n)
+    gathers = one_allgather(find_schedule(spec.allgather), spec.record_bytes, n)
     return [
         _allgather(spec, gather, [worker.gathers[index] for worker in finished], finished)
         for index, gather in enumerate(gathers)
@@ -255,7 +254,7 @@ def _saturated(
         return False
     if cpu_s / total_s > SATURATED * measured.environment.cores:
         return True
-    server = FORMATIONS[spec.formation].server
+    server = find_formation(spec.formation).server
     report = outcome.servers.get(server)
     ours = report is not None and server not in outcome.server_versions
     if not ours or report is None or not outcome.formation_s:
@@ -288,8 +287,8 @@ def warnings_of(spec: Spec, placement: Placement, outcome: Outcome) -> list[RunW
     if outcome.killed:
         text = f"{', '.join(outcome.killed)} did not stop when told to, and had to be killed"
         warnings.append(RunWarning(code="killed", text=text))
-    if spec.steps is not None and spec.steps < ALLGATHERS[spec.allgather].rounds(spec.nranks):
-        rounds = ALLGATHERS[spec.allgather].rounds(spec.nranks)
+    if spec.steps is not None and spec.steps < find_schedule(spec.allgather).rounds(spec.nranks):
+        rounds = find_schedule(spec.allgather).rounds(spec.nranks)
         text = f"{spec.steps} of {rounds} steps were run; nothing is extrapolated"
         warnings.append(RunWarning(code="steps", text=text))
     return warnings

@@ -9,10 +9,9 @@ import time
 
 import msgspec
 
-from emucoll.collectives import ALLGATHERS
 from emucoll.collectives.driver import PEER_CHUNK_BYTES
 from emucoll.errors import PreflightRefused, UsageError
-from emucoll.formation import FORMATIONS
+from emucoll.loading import find_formation, find_schedule
 from emucoll.rank import stagger_s
 from harness.control.controller import Controller, Outcome, Placement
 from harness.control.inject import RankFaults
@@ -33,7 +32,7 @@ from harness.spec import ServerKill, Spec, WorkerKill
 
 def demand(spec: Spec) -> Demand:
     """What a spec asks of the machine."""
-    formation, schedule = FORMATIONS[spec.formation], ALLGATHERS[spec.allgather]
+    formation, schedule = find_formation(spec.formation), find_schedule(spec.allgather)
     n, store = spec.nranks, formation.server == "store"
     rounds = schedule.rounds(n)
     run = rounds if spec.steps is None else min(spec.steps, rounds)
@@ -130,8 +129,8 @@ def refuse_impossible(spec: Spec) -> None:
     """Raise UsageError for what no machine could run: options that contradict each other, nothing
     to corrupt, no libnccl.
     """
-    RankFaults(spec, ALLGATHERS[spec.allgather])
-    server = FORMATIONS[spec.formation].server
+    RankFaults(spec, find_schedule(spec.allgather))
+    server = find_formation(spec.formation).server
     if spec.root != "builtin" and server != "root":
         raise UsageError(
             f"--root {spec.root}: formation {spec.formation} has no root, but a {server}"

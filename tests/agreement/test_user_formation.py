@@ -1,6 +1,7 @@
 """A formation of a user's own, with asyncio's means, run by a real worker in this process."""
 
 import asyncio
+import os
 import time
 from typing import cast
 
@@ -130,6 +131,7 @@ async def start(world: World, formation: str) -> tuple[Worker, Controller]:
         comm="users",
         report_check_ins=False,
         kill_at_first_block=False,
+        folder=os.getcwd(),
     )
     worker = Worker(cast(Link, controller), setup)
     worker._tasks.add(serving)  # ends with the worker

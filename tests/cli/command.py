@@ -77,8 +77,9 @@ class Running:
         command = [sys.executable, "-m", "harness.cli.main", *map(str, arguments)]
         environment = {**os.environ, "TMPDIR": str(self._tmp), **popen.pop("env", {})}
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            popen = {"stdout": out, "stderr": err, "stdin": subprocess.DEVNULL} | popen
-            self.process = subprocess.Popen(command, cwd=CHECKOUT, env=environment, **popen)
+            files = {"stdout": out, "stderr": err, "stdin": subprocess.DEVNULL}
+            popen = files | {"cwd": CHECKOUT} | popen
+            self.process = subprocess.Popen(command, env=environment, **popen)
 
     @property
     def err(self) -> str:

@@ -1,0 +1,159 @@
+"""Formations and schedules by name: the registered ones, and a user's own by a dotted path
+`package.module:name`, on the same footing.
+
+What can be wrong with a user's is the user's to mend: a UsageError says what was looked for, where,
+and what was found.
+"""
+
+import difflib
+import importlib
+import inspect
+import sys
+import traceback
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from emucoll.collectives import ALLGATHERS
+from emucoll.collectives.schedule import Schedule
+from emucoll.errors import UsageError
+from emucoll.formation import FORMATIONS
+from emucoll.formation.base import Formation
+
+
+class _Wanted(NamedTuple):
+    """What an object must have."""
+
+    attributes: dict[str, type]
+    methods: tuple[str, ...]
+
+
+_FORMATION = "formation"
+_ALLGATHER = "AllGather"
+_WANTED = {
+    _FORMATION: _Wanted(
+        {
+            "server": str,
+            "unformed_descriptors": int,
+            "formed_descriptors": int,
+            "listeners": int,
+            "windowable": bool,
+        },
+        ("form",),
+    ),
+    _ALLGATHER: _Wanted(
+        {"frames": str, "flow": str, "lanes": int},
+        ("rounds", "peers", "reach", "exchanges", "traffic"),
+    ),
+}
+
+
+def look_in(folder: str) -> None:
+    """Find a user's own modules in `folder` too, after everything that is installed."""
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
+def is_path(name: str) -> bool:
+    """Is it a dotted path, and no registered name?"""
+    return ":" in name
+
+
+def find_formation(name: str) -> Formation:
+    """The registered formation, or the user's own. Raises UsageError for one that cannot be loaded
+    or is none; KeyError for a name that is not registered.
+    """
+    if not is_path(name):
+        return FORMATIONS[name]
+    found: Formation = _load(_FORMATION, name)
+    if found.server not in ("root", "store"):
+        raise UsageError(
+            f"formation {name}: server is {found.server!r}: expected 'root' or 'store'"
+        )
+    return found
+
+
+def find_schedule(name: str) -> Schedule:
+    """The registered AllGather, or the user's own; errors as for `find_formation`."""
+    if not is_path(name):
+        return ALLGATHERS[name]
+    found: Schedule = _load(_ALLGATHER, name)
+    if found.flow not in ("lockstep", "cut-through") or found.frames not in ("sized", "bare"):
+        raise UsageError(
+            f"AllGather {name}: flow is {found.flow!r} and frames {found.frames!r}: expected "
+            "lockstep or cut-through, and sized or bare"
+        )
+    return found
+
+
+@lru_cache
+def _load(kind: str, path: str) -> Any:
+    """One object a path, so that every part of a process has the same."""
+    attributes, methods = _WANTED[kind]
+    module_name, _, attribute = path.partition(":")
+    if not module_name or not attribute:
+        raise UsageError(f"{kind} {path!r}: expected package.module:name")
+    found = _attribute(kind, path, _module(kind, path, module_name), attribute)
+    if isinstance(found, type):
+        try:
+            found = found()
+        except Exception as error:
+            raise UsageError(
+                f"{kind} {path}: {attribute} is a class that cannot be made without arguments "
+                f"({error}): name an instance"
+            ) from error
+    missing = [name for name in (*attributes, *methods) if not hasattr(found, name)]
+    if missing:
+        raise UsageError(
+            f"{kind} {path}: what is there, of type {type(found).__name__}, is no {kind}: it lacks "
+            f"{', '.join(missing)}"
+        )
+    for name, expected in attributes.items():
+        value = getattr(found, name)
+        if not isinstance(value, expected):
+            raise UsageError(f"{kind} {path}: {name} is {value!r}: expected {expected.__name__}")
+    for name in methods:
+        if not callable(getattr(found, name)):
+            raise UsageError(f"{kind} {path}: {name} is {getattr(found, name)!r}, no method")
+    if kind == _FORMATION and not inspect.iscoroutinefunction(found.form):
+        raise UsageError(f"{kind} {path}: form is no coroutine function: write `async def form`")
+    return found
+
+
+def _module(kind: str, path: str, module_name: str) -> Any:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module_name.startswith(error.name):
+            raise UsageError(f"{kind} {path}: {_failure(error)}") from error
+        raise UsageError(
+            f"{kind} {path}: there is no module {error.name!r} among what is installed nor in "
+            f"{sys.path[-1]} (PYTHONPATH adds other folders)"
+        ) from error
+    except Exception as error:
+        raise UsageError(f"{kind} {path}: {_failure(error)}") from error
+
+
+def _failure(error: Exception) -> str:
+    """What went wrong while a module was imported, and at which line of the user's."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in frame.filename and frame.filename != __file__
+    ]
+    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    if isinstance(error, SyntaxError):
+        where = f" at {error.filename}:{error.lineno}"
+    return f"importing it failed{where}: {type(error).__name__}: {error}"
+
+
+def _attribute(kind: str, path: str, module: Any, attribute: str) -> Any:
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
+        names = [name for name in vars(module) if not name.startswith("_")]
+        close = difflib.get_close_matches(attribute, names, n=1, cutoff=0.4)
+        hint = f": did you mean {close[0]!r}?" if close else ""
+        raise UsageError(
+            f"{kind} {path}: module {module.__name__} ({getattr(module, '__file__', '?')}) has no "
+            f"{attribute!r}{hint}"
+        ) from None

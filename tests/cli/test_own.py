@@ -1,0 +1,125 @@
+"""A user's own formation and AllGather, by a dotted path: as the README shows, and mistaken."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Commands
+
+CHECKOUT = Path(__file__).parents[2]
+README = (CHECKOUT / "README.md").read_text()
+
+
+def test_the_formation_of_the_readme_as_shown(emucoll: Commands, tmp_path: Path) -> None:
+    shown = re.search(r"<!-- own-formation: (\S+) -->\n```python\n(.*?)```", README, re.S)
+    assert shown is not None
+    name, code = shown.groups()
+    assert (CHECKOUT / "examples" / name).read_text().endswith(code)
+    assert len(code.splitlines()) <= 40
+    (tmp_path / "shown_in_readme.py").write_text(code)
+    for n, workers in ((1, 1), (2, 2), (15, 2), (257, 2)):
+        flags = ("--formation", "shown_in_readme:Backward", "--workers", workers)
+        document = emucoll(
+            "run", "-np", n, *flags, "--allgather", "ring", "--json", cwd=tmp_path
+        ).document
+        assert (document["ok"], document["wrong"]) == (True, 0)
+        assert document["formation"]["name"] == "shown_in_readme:Backward"
+        assert document["work"]["ranks"]["connections"] == 2 * n
+        assert document["work"]["store"]["requests"] == 5 * n
+        names = {phase["name"] for phase in document["phases"]}
+        assert {"bootstrap.get_key", "bootstrap.connect", "bootstrap.accept"} <= names
+
+
+def test_the_schedule_of_the_readme_as_shown(emucoll: Commands, tmp_path: Path) -> None:
+    shown = re.search(r"```python\n(from emucoll.collectives.*?)```", README, re.S)
+    assert shown is not None
+    (tmp_path / "my_schedules.py").write_text(shown[1])
+    flags = ("--allgather", "my_schedules:RING_BARE", "--record-bytes", 120, "--workers", 2)
+    ended = emucoll("run", "-np", 9, *flags, "--json", cwd=tmp_path)
+    [gather] = ended.document["allgathers"]
+    assert (gather["wrong"], gather["frames"], gather["transfers"]) == (0, "bare", 72)
+    ended = emucoll(
+        "run", "-np", 9, *flags, "--inject", "rank=3:corrupt=last", "--json", cwd=tmp_path
+    )
+    assert (ended.exit_code, ended.document["wrong"]) == (1, 1)
+
+
+MINE = """
+from emucoll.formation.base import Formation
+from emucoll.formation.tcpstore import TcpStoreRing
+
+NUMBER = 7
+
+class Raises(TcpStoreRing):
+    async def form(self, rank, job):
+        if rank.rank == 2:
+            raise ValueError("I forgot something")
+        return await super().form(rank, job)
+
+class Plain(Formation):
+    server = "store"
+    def form(self, rank, job):
+        return None
+
+class Elsewhere(TcpStoreRing):
+    server = "etcd"
+
+class Many(TcpStoreRing):
+    listeners = "two"
+
+class Asks(TcpStoreRing):
+    def __init__(self, question):
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("mine:Riases", ["has no 'Riases'", "did you mean 'Raises'?"]),
+        ("mine:NUMBER", ["of type int", "it lacks server, unformed_descriptors"]),
+        ("mine:Plain", ["form is no coroutine function"]),
+        ("mine:Elsewhere", ["server is 'etcd': expected 'root' or 'store'"]),
+        ("mine:Many", ["listeners is 'two': expected int"]),
+        ("mine:Asks", ["cannot be made without arguments", "name an instance"]),
+        ("no_such_module:X", ["there is no module 'no_such_module'"]),
+        ("needs:X", ["importing it failed at", "needs.py:1", "No module named 'not_installed'"]),
+        ("broken:X", ["importing it failed at", "broken.py:2", "SyntaxError"]),
+        ("divides:X", ["divides.py:1", "ZeroDivisionError: division by zero"]),
+        (":X", ["expected package.module:name"]),
+        ("mine:", ["expected package.module:name"]),
+    ],
+)
+def test_a_users_mistakes_are_said_before_anything_runs(
+    emucoll: Commands,
+    tmp_path: Path,
+    name: str,
+    says: list[str],
+) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "needs.py").write_text("import not_installed\n")
+    (tmp_path / "broken.py").write_text("x = 1\ndef f(:\n")
+    (tmp_path / "divides.py").write_text("x = 1 / 0\n")
+    refused = emucoll("run", "-np", 4, "--formation", name, "--json", cwd=tmp_path)
+    assert refused.exit_code == 2
+    assert refused.error["what"].startswith("formation ")
+    for text in says:
+        assert text in refused.error["what"]
+    assert "Traceback" not in refused.err
+
+
+def test_one_that_raises_is_named_with_its_line(emucoll: Commands, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    ended = emucoll("run", "-np", 4, "--formation", "mine:Raises", "--json", cwd=tmp_path)
+    assert (ended.exit_code, ended.error["rank"]) == (1, 2)
+    told = f"{ended.error['what']} {ended.error['evidence']}"
+    assert "ValueError: I forgot something" in told
+    assert f"mine.py:{MINE[: MINE.index('raise ValueError')].count(chr(10)) + 1}" in told
+
+
+def test_an_allgather_that_is_none(emucoll: Commands, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    refused = emucoll("run", "-np", 4, "--allgather", "mine:NUMBER", "--json", cwd=tmp_path)
+    assert refused.exit_code == 2
+    assert "it lacks frames, flow, lanes, rounds" in refused.error["what"]
