@@ -5,14 +5,13 @@ A formation is how ranks find each other and form the ring. It is a coroutine th
 written against the seam alone. It must not know which network it runs on.
 """
 
-import errno
-from collections.abc import Iterator
 from typing import Protocol
 
 from emucoll.errors import ConnectFailed, RemoteProtocolError
 from emucoll.net.base import Address, Channel, Listener, within
+from emucoll.net.retries import Backoff, nccl_backoff, pause_s
 from emucoll.rank import Job, Rank, Ring
-from emucoll.wire.nccl import HELLO_BYTES, SocketType, check_hello, pack_hello
+from emucoll.wire.nccl import HELLO_BYTES, CheckInLayout, SocketType, check_hello, pack_hello
 
 
 class Formation(Protocol):
@@ -33,38 +32,42 @@ class Formation(Protocol):
     """May ranks be admitted a window at a time? Not where nobody is answered before everybody came.
     """
 
+    @property
+    def check_in(self) -> CheckInLayout | None:
+        """What its ranks tell our own root; None without a root."""
+
+    def backoff(self) -> Backoff:
+        """How often to try one connection to another rank, or from the root to a rank."""
+
+    def stagger_s(self, local_id: int, owned: int, threshold: int, rate: float) -> float:
+        """Seconds that a rank waits on purpose before it checks in with its root, of whose `owned`
+        ranks it is the `local_id`-th. `threshold` and `rate` are the options of that name.
+        """
+
     async def form(self, rank: Rank, job: Job) -> Ring:
         """Bring one rank into the ring."""
 
 
-_RETRIED = (errno.EINTR, errno.EAGAIN, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ECONNREFUSED)
-
-
-def nccl_backoff() -> Iterator[float]:
-    """Seconds to wait before each further try: k x 100 ms before the k-th of 34, 59.5 s in all
-    (NCCL 2.24).
-    """
-    return (0.1 * k for k in range(1, 35))
-
-
-async def connect(rank: Rank, address: Address, job: Job, backoff: Iterator[float]) -> Channel:
-    """Connect, retrying what NCCL retries (2.24: refused, unreachable, timed out, interrupted)
-    after each `backoff`.
-    """
+async def connect(rank: Rank, address: Address, job: Job, backoff: Backoff) -> Channel:
+    """Connect, trying again as `backoff` says."""
     while True:
         try:
             return await rank.network.connect(address, job.deadline_s)
         except ConnectFailed as error:
-            pause_s = next(backoff, None) if error.code in _RETRIED else None
-            if pause_s is None:
+            wait_s = pause_s(backoff, error.code)
+            if wait_s is None:
                 raise
         rank.trace.retries += 1
-        await rank.clock.sleep(pause_s)
+        await rank.clock.sleep(wait_s)
 
 
-async def connect_bootstrap(rank: Rank, address: Address, job: Job) -> Channel:
-    """Connect as NCCL's bootstrap does and send the 12-byte hello, which nobody answers."""
-    channel = await connect(rank, address, job, nccl_backoff())
+async def connect_bootstrap(
+    rank: Rank, address: Address, job: Job, backoff: Backoff | None = None
+) -> Channel:
+    """Connect as NCCL's bootstrap does (2.24 and later, unless told otherwise) and send the 12-byte
+    hello, which nobody answers.
+    """
+    channel = await connect(rank, address, job, nccl_backoff() if backoff is None else backoff)
     await channel.send(pack_hello(job.magic, SocketType.BOOTSTRAP))
     return channel
 

@@ -83,6 +83,8 @@ class Outcome:
     finished: dict[str, m.Finished] = field(default_factory=dict)
     servers: dict[str, m.ServerReport] = field(default_factory=dict)
     server_versions: dict[str, str] = field(default_factory=dict)
+    check_in_bytes: int | None = None
+    """What the root takes for a check-in."""
     waiting: dict[str, m.WaitingRanks] = field(default_factory=dict)
     progress: dict[str, m.Progress] = field(default_factory=dict)
     pids: dict[str, int] = field(default_factory=dict)
@@ -286,6 +288,7 @@ class Controller:
                 self._take(IsReady(name))
             case m.ServerReady():
                 self._ready[name] = message
+                self.outcome.check_in_bytes = message.check_in_bytes
                 if message.version:
                     self.outcome.server_versions[name] = message.version
                 self._take(IsReady(name))
@@ -401,6 +404,8 @@ class Controller:
         return m.ServerSetup(
             kind="libnccl" if real else self._server,
             nranks=spec.nranks,
+            formation=spec.formation,
+            windowed=self.placement.window is not None,
             source=self._sources.take(spec.ip),
             magic=self._magic,
             library=library or None,

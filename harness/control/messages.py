@@ -13,7 +13,7 @@ import msgspec
 from harness.spec import Spec
 from harness.work import Work
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Raised with every change that an older worker would not understand."""
 
 NO_PEER, PEER_ROOT, PEER_STORE, PEER_ALL = -1, -2, -3, -4
@@ -63,6 +63,9 @@ class ServerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="server-setup")
 
     kind: str
     nranks: int
+    formation: str
+    windowed: bool
+    """Not all ranks start together."""
     source: str
     magic: int
     library: str | None

@@ -14,12 +14,13 @@ from collections.abc import Coroutine
 from typing import Any
 
 from emucoll.errors import EmucollError, UsageError
+from emucoll.formation import FORMATIONS
 from emucoll.net.tcp import TcpClock, TcpNetwork
 from emucoll.servers.root import RootServer
-from emucoll.servers.root_state import RootState
+from emucoll.servers.root_state import CollectingRootState, RootState
 from emucoll.servers.store import StoreServer
 from emucoll.wire.address import pack_address
-from emucoll.wire.nccl import CHECK_IN_2_29, UniqueId, layout_for, version_text
+from emucoll.wire.nccl import UniqueId, layout_for, version_text
 from harness.control.link import Link
 from harness.control.loops import run_loop
 from harness.control.messages import Broken, ServerReady, ServerReport, ServerSetup, Stop
@@ -60,15 +61,19 @@ class Server:
     def _start_root(self) -> ServerReady:
         setup = self._setup
         self._network = TcpNetwork(setup.source)
-        layout = CHECK_IN_2_29
+        formation = FORMATIONS[setup.formation]
+        layout = formation.check_in
+        assert layout is not None, "this formation has no root"
+        state = CollectingRootState if layout.collects else RootState
         self._root = RootServer(
             self._network,
             TcpClock(),
-            RootState(setup.nranks),
+            state(setup.nranks),
             setup.magic,
             layout,
             setup.handshake_s,
             self._seen,
+            formation.backoff,
         )
         listener = self._network.listen()
         self._task = asyncio.create_task(self._guard(self._root.serve(listener, setup.deadline_s)))
@@ -81,6 +86,12 @@ class Server:
         root = LibncclRoot(find_library(self._setup.library))
         version = root.version()
         layout = layout_for(version)
+        if layout.collects and self._setup.windowed:
+            raise UsageError(
+                f"the root of NCCL {version_text(version)} answers nobody before all "
+                f"{self._setup.nranks} ranks have come, and with a start window they don't come "
+                "all at once. Leave --start-window out"
+            )
         return ServerReady(
             address=root.unique_id().pack(),
             check_in_bytes=layout.size,

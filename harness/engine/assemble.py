@@ -9,6 +9,7 @@ import numpy.typing as npt
 from emucoll.collectives import ALLGATHERS
 from emucoll.formation import FORMATIONS
 from emucoll.trace import IDLE
+from emucoll.wire.nccl import layout_of_size
 from harness.control import messages as m
 from harness.control.controller import Outcome, Placement
 from harness.results.environment import Environment
@@ -269,7 +270,31 @@ def warnings_of(spec: Spec, placement: Placement, outcome: Outcome) -> list[RunW
     if outcome.killed:
         text = f"{', '.join(outcome.killed)} did not stop when told to, and had to be killed"
         warnings.append(RunWarning(code="killed", text=text))
+    other = _root_version(spec, outcome)
+    if other is not None:
+        warnings.append(RunWarning(code="root-version", text=other))
     if spec.steps is not None and spec.steps < ALLGATHERS[spec.allgather].rounds(spec.nranks):
         text = f"{spec.steps} of {spec.nranks - 1} steps were run; nothing is extrapolated"
         warnings.append(RunWarning(code="steps", text=text))
     return warnings
+
+
+def _root_version(spec: Spec, outcome: Outcome) -> str | None:
+    """That a real root is of other releases than the formation, if it is."""
+    ours = FORMATIONS[spec.formation].check_in
+    if ours is None or outcome.check_in_bytes is None:
+        return None
+    its = layout_of_size(outcome.check_in_bytes)
+    if its.collects == ours.collects:
+        return None
+    how = "answers nobody before everybody has come" if its.collects else "answers eagerly"
+    fitting = next(
+        formation.name
+        for formation in FORMATIONS.values()
+        if formation.check_in is not None and formation.check_in.collects == its.collects
+    )
+    return (
+        f"the root is {outcome.server_versions['root']}, which {how}, while the ranks stagger and "
+        f"retry as formation {spec.formation} does, like those of other releases: formation "
+        f"{fitting} goes with this root"
+    )

@@ -311,19 +311,24 @@ def _circle(by_rank: dict[int, Wait], start: int) -> list[int]:
 def _evidence(culprit: Wait, waiting_for_it: list[int], stuck: list[Wait]) -> str:
     for_whom = _SERVERS.get(culprit.peer, f"rank {culprit.peer}")
     itself = f"waits for {for_whom}" if for_whom is not None else "waits for nobody"
-    some = ", ".join(str(rank) for rank in waiting_for_it[:8])
-    more = f" and {len(waiting_for_it) - 8} more" if len(waiting_for_it) > 8 else ""
-    others = (
-        f"rank {some} waits for it"
-        if len(waiting_for_it) == 1
-        else f"ranks {some}{more} wait for it"
-        if some
-        else "no rank waits for it"
-    )
     return (
-        f"rank {culprit.rank} is in phase {culprit.phase} and {itself}; {others}; "
+        f"rank {culprit.rank} is in phase {culprit.phase} and {itself}; "
+        f"{_waiters(waiting_for_it, stuck)}; "
         f"ranks that wait: {_by_phase(stuck)}"
     )
+
+
+def _waiters(waiting_for_it: list[int], stuck: list[Wait]) -> str:
+    some = ", ".join(str(rank) for rank in waiting_for_it[:8])
+    if len(waiting_for_it) == 1:
+        return f"rank {some} waits for it"
+    if waiting_for_it:
+        more = f" and {len(waiting_for_it) - 8} more" if len(waiting_for_it) > 8 else ""
+        return f"ranks {some}{more} wait for it"
+    for_all = sum(wait.peer == m.PEER_ALL for wait in stuck)
+    if for_all:
+        return f"{for_all} ranks wait for all ranks, this one among them"
+    return "no rank waits for it"
 
 
 def _cause(culprit: Wait) -> str:

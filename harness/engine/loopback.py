@@ -12,7 +12,6 @@ import msgspec
 from emucoll.collectives import ALLGATHERS
 from emucoll.errors import PreflightRefused, UsageError
 from emucoll.formation import FORMATIONS
-from emucoll.rank import stagger_s
 from harness.control.controller import Controller, Outcome, Placement
 from harness.control.inject import RankFaults
 from harness.control.lifecycle import Stage
@@ -34,7 +33,7 @@ def demand(spec: Spec) -> Demand:
     """What a spec asks of the machine."""
     formation, schedule = FORMATIONS[spec.formation], ALLGATHERS[spec.allgather]
     store = formation.server == "store"
-    stagger = stagger_s(
+    stagger_s = formation.stagger_s(
         spec.nranks - 1, spec.nranks, spec.uid_stagger_threshold, spec.uid_stagger_rate
     )
     return Demand(
@@ -50,7 +49,7 @@ def demand(spec: Spec) -> Demand:
         windowable=formation.windowable,
         cut_through=schedule.flow == "cut-through",
         messages_per_step=2 if schedule.frames == "sized" else 1,
-        stagger_s=0.0 if store else stagger,
+        stagger_s=stagger_s,
         ipv6=spec.ip == "6",
         workers=spec.workers,
         window=spec.start_window,

@@ -21,6 +21,8 @@ Unit = Literal["", "bytes", "pages"]
 WIDEST_RANGE = 65535 - 1024 + 1
 """Ports that a user may bind without privileges."""
 
+_NO_WINDOW = "this formation answers nobody before everybody has come"
+
 LOOPBACK_ADDRESSES = 2**24 - 2
 """127.0.0.1 to 127.255.255.254."""
 
@@ -139,6 +141,7 @@ def _descriptors(case: Case) -> Iterator[Limit]:
         arithmetic,
         remedy,
         source="hard limit of open files of a worker",
+        note=_all_at_once(case),
     )
     yield _limit(
         "descriptors_soft",
@@ -150,6 +153,11 @@ def _descriptors(case: Case) -> Iterator[Limit]:
         source="soft limit of open files of a worker",
         note="every process raises its own to the hard limit",
     )
+
+
+def _all_at_once(case: Case) -> str:
+    """Why nothing is spread over time."""
+    return "" if case.demand.windowable else f"{_NO_WINDOW}, so all ranks must fit at once"
 
 
 def _raise_nofile(need: int) -> str:
@@ -202,7 +210,7 @@ def _start_window(case: Case) -> Iterator[Limit]:
             "all ranks in formation at once",
             "no --start-window",
             source="--start-window",
-            note="this formation answers nobody before everybody has come",
+            note=_NO_WINDOW,
         )
 
 
@@ -261,6 +269,7 @@ def _ports(case: Case) -> Iterator[Limit]:
         f"{listeners} + {to_server}",
         _more_ports(case, case.listeners + connections, WIDEST_RANGE),
         source=taken,
+        note=_all_at_once(case),
     )
     yield _limit(
         "listener_ports",

@@ -18,11 +18,12 @@ from emucoll.formation.tcpstore import address_key
 from emucoll.net.base import Listener, Network, drive
 from emucoll.rank import Job, Rank, Ring
 from emucoll.servers.root import RootServer
-from emucoll.servers.root_state import RootState
+from emucoll.servers.root_state import CollectingRootState, RootState
 from emucoll.servers.store import StoreServer
 from emucoll.trace import Trace
 from emucoll.wire.address import ADDRESS_BYTES, pack_address
 from emucoll.wire.nccl import (
+    CHECK_IN_2_18,
     CHECK_IN_2_29,
     CONNECT_INFO_BYTES,
     HELLO_BYTES,
@@ -62,7 +63,7 @@ class Formed(NamedTuple):
 
 def expected(formation: str, allgather: str, n: int, record_bytes: int) -> Counts:
     """The closed formula."""
-    forming, server, requests = {"tcpstore": _tcpstore, "nccl-root": _nccl_root}[formation](n)
+    forming, server, requests = _FORMULAS[formation](n)
     return Counts(forming, _allgather(allgather, n, record_bytes), server, requests, requests)
 
 
@@ -91,6 +92,16 @@ def _nccl_root(n: int) -> tuple[Sent, Sent, int]:
     a_rank = HELLO_BYTES + (LENGTH_BYTES + CHECK_IN_2_29.size) + HELLO_BYTES
     a_rank_hears = HELLO_BYTES + LENGTH_BYTES + CONNECT_INFO_BYTES
     return Sent(3 * n, n * a_rank, 2 * n), Sent(2 * n, n * a_rank_hears, n), 0
+
+
+def _nccl_root_2_22(n: int) -> tuple[Sent, Sent, int]:
+    """NCCL 2.22 and before: the check-in has 64 bytes, what the root answers 28 (an address)."""
+    a_rank = HELLO_BYTES + (LENGTH_BYTES + CHECK_IN_2_18.size) + HELLO_BYTES
+    a_rank_hears = HELLO_BYTES + LENGTH_BYTES + ADDRESS_BYTES
+    return Sent(3 * n, n * a_rank, 2 * n), Sent(2 * n, n * a_rank_hears, n), 0
+
+
+_FORMULAS = {"tcpstore": _tcpstore, "nccl-root": _nccl_root, "nccl-root-2.22": _nccl_root_2_22}
 
 
 def _allgather(name: str, n: int, record_bytes: int) -> Sent:
@@ -149,10 +160,13 @@ def _serve(
         store = StoreServer(world.clock)
         job = Job(n, MAGIC, COMM, store=listener.address)
         return job, store, asyncio.create_task(store.serve(listener))
-    root = RootServer(network, world.clock, RootState(n), MAGIC, CHECK_IN_2_29)
+    layout = formation.check_in
+    assert layout is not None
+    state = CollectingRootState(n) if layout.collects else RootState(n)
+    root = RootServer(network, world.clock, state, MAGIC, layout)
     unique_id = UniqueId(MAGIC, listener.address)
     job = Job(
-        n, MAGIC, COMM, root=unique_id, check_in=CHECK_IN_2_29, uid_stagger_rate=100_000.0
+        n, MAGIC, COMM, root=unique_id, check_in=layout, uid_stagger_rate=100_000.0
     )  # the stagger itself is a wait, and sends nothing
     return job, None, asyncio.create_task(root.serve(listener, 60.0))
 

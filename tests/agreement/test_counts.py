@@ -30,6 +30,13 @@ def test_the_formula_by_hand() -> None:
         requests=0,
         served=0,
     )
+    assert expected("nccl-root-2.22", "ring", 3, 28) == Counts(
+        forming=Sent(9, 3 * (12 + 4 + 64 + 12), 6),
+        gathering=Sent(12, 6 * (4 + 28), 0),
+        server=Sent(6, 3 * (12 + 4 + 28), 3),
+        requests=0,
+        served=0,
+    )
     key = len("/bootstrapAddr-agreement-0")
     assert expected("tcpstore", "ring-pipelined", 3, 28) == Counts(
         forming=Sent(18, 3 * (5 + 5 + 17 + key + 28 + 17 + key + 9 + key + 12), 6),

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.command import Commands, Running, send, sockets
 
-FORMATIONS = [("tcpstore", "store"), ("nccl-root", "root")]
+FORMATIONS = [("tcpstore", "store"), ("nccl-root", "root"), ("nccl-root-2.22", "root")]
 LONG_ALLGATHER = ("-np", 512, "--allgather", "ring", "--record-bytes", 120)
 LONG_FORMATION = (
     *("-np", 64, "--formation", "nccl-root"),
@@ -151,6 +151,19 @@ def test_a_rank_that_never_starts(emucoll: Commands, formation: str, phase: str,
         key=lambda wait: wait["rank"],
     )
     assert len(error["waiting"]) == n - 1
+
+
+def test_a_rank_that_never_starts_keeps_all_from_a_root_that_collects(emucoll: Commands) -> None:
+    flags = ("-np", 12, "--formation", "nccl-root-2.22", "--workers", 2, "--deadline", "3s")
+    ended = emucoll("run", *flags, "--inject", "rank=5:never-start", "--json")
+    error = ended.error
+    assert ended.exit_code == 3
+    assert error["what"].endswith("while the ring was forming: rank 5 holds it up")
+    assert (error["rank"], error["phase"], error["worker"]) == (5, "never-started", 0)
+    assert "11 ranks wait for all ranks, this one among them" in error["evidence"]
+    assert error["cause"] == "injected: --inject rank=5:never-start"
+    assert {wait["phase"] for wait in error["waiting"]} == {"bootstrap.recv"}
+    assert len(error["waiting"]) == 11
 
 
 def test_the_only_rank_never_starts(emucoll: Commands) -> None:

@@ -108,7 +108,7 @@ def test_names(emucoll: Commands, command: str) -> None:
     assert (
         names
         == {
-            "formations": {"tcpstore", "nccl-root"},
+            "formations": {"tcpstore", "nccl-root", "nccl-root-2.22"},
             "allgathers": {"ring", "ring-pipelined"},
         }[command]
     )
@@ -129,6 +129,8 @@ def test_doctor_has_the_keys_of_the_contract(emucoll: Commands) -> None:
         (1, "nccl-root", "ring-pipelined", 0),
         (2, "tcpstore", "ring-pipelined", 0),
         (2, "nccl-root", "ring", 0),
+        (1, "nccl-root-2.22", "ring", 0),
+        (2, "nccl-root-2.22", "ring-pipelined", 28),
     ],
 )
 def test_one_and_two_ranks_and_records_of_no_bytes(
@@ -144,7 +146,14 @@ def test_one_and_two_ranks_and_records_of_no_bytes(
 
 @needs_ipv6
 @pytest.mark.parametrize(
-    ("formation", "n"), [("tcpstore", 5), ("tcpstore", 64), ("nccl-root", 5), ("nccl-root", 64)]
+    ("formation", "n"),
+    [
+        ("tcpstore", 5),
+        ("tcpstore", 64),
+        ("nccl-root", 5),
+        ("nccl-root", 64),
+        ("nccl-root-2.22", 64),
+    ],
 )
 def test_ipv6(emucoll: Commands, formation: str, n: int) -> None:
     ended = emucoll("run", "-np", n, "--ip", 6, "--formation", formation, "--json")

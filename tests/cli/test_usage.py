@@ -104,6 +104,21 @@ def test_too_many_for_the_descriptors_is_refused_with_the_most_that_fits(
     assert more.exit_code == 2
 
 
+def test_what_does_not_fit_at_once_is_refused_where_nobody_is_answered_before_all_came(
+    emucoll: Commands,
+) -> None:
+    few = {"preexec_fn": allow_files(200)}
+    collects = ("--formation", "nccl-root-2.22", "--json")
+    refused = emucoll("run", "-np", 1000, "--workers", 1, *collects, **few)
+    assert refused.exit_code == 2
+    assert "so all ranks must fit at once" in refused.error["evidence"]
+    windowed = emucoll("run", "-np", 64, "--start-window", 5, *collects)
+    assert windowed.exit_code == 2
+    said = windowed.error["evidence"]
+    assert "this formation answers nobody before everybody has come" in said
+    assert "remedy: no --start-window" in said
+
+
 def test_a_limit_too_small_for_even_one_rank(emucoll: Commands) -> None:
     refused = emucoll("run", "-np", 1, "--json", preexec_fn=allow_files(20))
     assert refused.exit_code == 2

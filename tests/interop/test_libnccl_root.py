@@ -16,7 +16,6 @@ import pytest
 from emucoll.servers.root_state import RootState
 from emucoll.wire.address import Address
 from emucoll.wire.nccl import (
-    CONNECT_INFO_BYTES,
     HELLO_BYTES,
     LENGTH_BYTES,
     CheckIn,
@@ -29,7 +28,6 @@ from emucoll.wire.nccl import (
     layout_for,
     pack_hello,
     root_of,
-    unpack_connect_info,
     unpack_length,
 )
 from tests.interop.fetch import FetchError, fetch_nccl
@@ -110,8 +108,8 @@ class Rank:
     def hear(self) -> Address:
         """Await the root's answer."""
         with accept(self._reply, self._ids[self.check_in.iroot].magic) as sock:
-            size = unpack_length(receive(sock, LENGTH_BYTES), CONNECT_INFO_BYTES)
-            self.next = unpack_connect_info(receive(sock, size))
+            size = unpack_length(receive(sock, LENGTH_BYTES), self._layout.connect_info_bytes)
+            self.next = self._layout.unpack_connect_info(receive(sock, size))
             assert sock.recv(1) == b""
         return self.next
 

@@ -14,10 +14,10 @@ from emucoll.formation.base import (
     accept_bootstrap,
     connect,
     connect_bootstrap,
-    nccl_backoff,
 )
-from emucoll.formation.tcpstore import StoreClient, address_key, ncclx_backoff
+from emucoll.formation.tcpstore import StoreClient, address_key, ncclx_pauses
 from emucoll.net.base import LISTEN_BACKLOG, Address, Channel, Listener, Network
+from emucoll.net.retries import RETRIED, nccl_backoff, nccl_backoff_2_23, pause_s
 from emucoll.rank import Job, Rank, stagger_s
 from emucoll.trace import Trace
 from emucoll.wire.nccl import HELLO_BYTES, SocketType, pack_hello
@@ -82,14 +82,26 @@ def refused(code: int = errno.ECONNREFUSED) -> ConnectFailed:
 
 
 def test_nccls_pauses() -> None:
-    pauses = list(nccl_backoff())
+    backoff = nccl_backoff()
+    codes = itertools.cycle(RETRIED)  # they are counted together
+    pauses = list(iter(lambda: pause_s(backoff, next(codes)), None))
     assert len(pauses) == 34
     assert pauses[:3] == pytest.approx([0.1, 0.2, 0.3])
     assert sum(pauses) == pytest.approx(59.5)
 
 
+def test_the_pauses_of_2_23_and_before() -> None:
+    backoff = nccl_backoff_2_23()
+    refused = list(iter(lambda: pause_s(backoff, errno.ECONNREFUSED), None))
+    assert refused == [0.001] * 19_999, "the 20,000th is fatal"
+    timed_out = list(iter(lambda: pause_s(backoff, errno.ETIMEDOUT), None))
+    assert timed_out == [0.001] * 2, "counted apart; the third is fatal"
+    for code in (errno.EINTR, errno.EAGAIN, errno.EHOSTUNREACH):
+        assert pause_s(backoff, code) is None
+
+
 def test_ncclxs_pauses() -> None:
-    pauses = list(itertools.islice(ncclx_backoff(random.Random(1)), 200))
+    pauses = list(itertools.islice(ncclx_pauses(random.Random(1)), 200))
     for pause, base in zip(pauses, [0.5, 0.75, 1.125, 1.6875, 2.53125] + [3.0] * 195, strict=True):
         assert 0.9 * base <= pause <= 1.1 * base
     assert len(set(pauses)) == 200, "jittered"
@@ -132,6 +144,21 @@ async def test_retries_come_to_an_end() -> None:
     assert len(clock.slept) == rank.trace.retries == 34
 
 
+async def test_a_rank_of_2_22_retries_what_that_release_did(world: World) -> None:
+    formation = FORMATIONS["nccl-root-2.22"]
+    listener = world.network().listen()
+    clock = Clock()
+    failures: list[EmucollError] = [refused()] * 50 + [refused(errno.ETIMEDOUT)]
+    rank = make_rank(Failing(failures, world.network()), clock)
+    (await connect_bootstrap(rank, listener.address, job(), formation.backoff())).close()
+    assert clock.slept == [0.001] * 51
+    for failure in (refused(errno.EHOSTUNREACH), refused(errno.EAGAIN)):
+        rank = make_rank(Failing([failure]), clock)
+        with pytest.raises(ConnectFailed):
+            await connect_bootstrap(rank, listener.address, job(), formation.backoff())
+        assert rank.trace.retries == 0
+
+
 @pytest.mark.parametrize(
     ("local_id", "owned", "threshold", "rate", "expected"),
     [
@@ -145,6 +172,25 @@ async def test_retries_come_to_an_end() -> None:
 )
 def test_stagger(local_id: int, owned: int, threshold: int, rate: float, expected: float) -> None:
     assert stagger_s(local_id, owned, threshold, rate) == pytest.approx(expected)
+    nccl = FORMATIONS["nccl-root"]
+    assert nccl.stagger_s(local_id, owned, threshold, rate) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("rank", "nranks", "expected"),
+    [(127, 128, 0.0), (0, 129, 0.0), (128, 129, 0.128), (98_303, 98_304, 98.303)],
+)
+@pytest.mark.parametrize(("threshold", "rate"), [(256, 7000.0), (10**6, 7000.0), (0, 0.0)])
+def test_stagger_of_2_22(
+    rank: int, nranks: int, expected: float, threshold: int, rate: float
+) -> None:
+    """No option of a later release changes it."""
+    formation = FORMATIONS["nccl-root-2.22"]
+    assert formation.stagger_s(rank, nranks, threshold, rate) == pytest.approx(expected)
+
+
+def test_a_store_staggers_nobody() -> None:
+    assert FORMATIONS["tcpstore"].stagger_s(98_303, 98_304, 0, 1.0) == 0.0
 
 
 # Strangers --------------------------------------------------------------------------------------
@@ -287,3 +333,6 @@ def test_formations_declare_what_they_hold() -> None:
         assert formation.name == name
         assert formation.server in ("root", "store")
         assert formation.unformed_descriptors >= formation.formed_descriptors == 3
+        assert (formation.check_in is None) == (formation.server == "store")
+        collects = formation.check_in is not None and formation.check_in.collects
+        assert formation.windowable is not collects
