@@ -33,6 +33,12 @@ class Formation(Protocol):
     """
 
     @property
+    def ranks_per_root(self) -> int | None:
+        """How many ranks get a root of their own, unless `--roots` says otherwise; None where one
+        server serves all.
+        """
+
+    @property
     def check_in(self) -> CheckInLayout | None:
         """What its ranks tell our own root; None without a root."""
 
@@ -46,6 +52,15 @@ class Formation(Protocol):
 
     async def form(self, rank: Rank, job: Job) -> Ring:
         """Bring one rank into the ring."""
+
+
+def count_roots(formation: Formation, nranks: int, asked: int | None) -> int:
+    """How many roots a run has, of which `asked` (None: the formation's choice) were asked for."""
+    if formation.server != "root":
+        return 0
+    if formation.ranks_per_root is None:
+        return 1
+    return asked or -(-nranks // formation.ranks_per_root)
 
 
 async def connect(rank: Rank, address: Address, job: Job, backoff: Backoff) -> Channel:
@@ -62,25 +77,33 @@ async def connect(rank: Rank, address: Address, job: Job, backoff: Backoff) -> C
 
 
 async def connect_bootstrap(
-    rank: Rank, address: Address, job: Job, backoff: Backoff | None = None
+    rank: Rank,
+    address: Address,
+    job: Job,
+    backoff: Backoff | None = None,
+    magic: int | None = None,
 ) -> Channel:
     """Connect as NCCL's bootstrap does (2.24 and later, unless told otherwise) and send the 12-byte
-    hello, which nobody answers.
+    hello, which nobody answers: with the magic of the job, unless told otherwise.
     """
     channel = await connect(rank, address, job, nccl_backoff() if backoff is None else backoff)
-    await channel.send(pack_hello(job.magic, SocketType.BOOTSTRAP))
+    await channel.send(pack_hello(job.magic if magic is None else magic, SocketType.BOOTSTRAP))
     return channel
 
 
-async def accept_bootstrap(rank: Rank, listener: Listener, job: Job) -> Channel:
-    """Accept the next peer that belongs here.
+async def accept_bootstrap(
+    rank: Rank, listener: Listener, job: Job, magic: int | None = None
+) -> Channel:
+    """Accept the next peer that belongs here: who knows the magic of the job, unless told
+    otherwise.
 
     NCCL drops a peer with a wrong hello or an early close and goes on accepting; a peer that stays
     silent would stop it for good, here it is dropped after `job.handshake_s`.
     """
     while True:
         channel = await listener.accept()
-        reason = await handshake(channel, job.magic, job.handshake_s)
+        expected = job.magic if magic is None else magic
+        reason = await handshake(channel, expected, job.handshake_s)
         if reason is None:
             return channel
         rank.trace.dropped.append(reason)

@@ -1,4 +1,4 @@
-"""NCCL's ring formation through a root: check in, learn who comes next, connect.
+"""NCCL's ring formation through a root, or several: check in, learn who comes next, connect.
 
 Source: NCCL 2.18-2.31 bootstrap (`docs/architecture.md`). Each rank tells the root where its ring
 listener is, and learns from the root where that of rank + 1 is. The root is one thread that serves
@@ -19,7 +19,10 @@ from emucoll.wire.nccl import (
     LENGTH_BYTES,
     CheckIn,
     CheckInLayout,
+    check_in_with_previous_root,
     frame,
+    root_of,
+    root_ranks,
     unpack_length,
 )
 
@@ -40,6 +43,7 @@ class NcclRoot:
     formed_descriptors = 3  # ring listener, the two ring sockets
     listeners = 2
     windowable = True
+    ranks_per_root: int | None = None
     check_in: CheckInLayout = CHECK_IN_2_29
 
     def backoff(self) -> Backoff:
@@ -52,20 +56,25 @@ class NcclRoot:
 
     async def form(self, rank: Rank, job: Job) -> Ring:
         """See Formation.form."""
-        r, n = rank.rank, job.nranks
-        assert job.check_in is not None, "this formation needs a root"
+        r, n, nroots = rank.rank, job.nranks, len(job.roots)
+        assert nroots and job.check_in is not None, "this formation needs a root"
+        iroot = root_of(r, n, nroots)
+        owned = root_ranks(n, nroots, iroot)
         with rank.span("bootstrap.create"):
             ring = rank.network.listen()
             reply = rank.network.listen()
         with rank.span("bootstrap.delay"):
-            await rank.clock.sleep(
-                self.stagger_s(r, n, job.uid_stagger_threshold, job.uid_stagger_rate)
-            )
+            threshold, rate = job.uid_stagger_threshold, job.uid_stagger_rate
+            await rank.clock.sleep(self.stagger_s(r - owned.start, len(owned), threshold, rate))
         with rank.span("bootstrap.send", peer="root"):
-            await self._check_in(rank, job, CheckIn(r, n, 0, 1, 0, reply.address, ring.address))
+            own = CheckIn(r, n, iroot, nroots, 0, reply.address, ring.address)
+            await self._check_in(rank, job, own)
+            other = check_in_with_previous_root(own)
+            if other is not None:
+                await self._check_in(rank, job, other)
         # A root that collects keeps everybody waiting for everybody.
         with rank.span("bootstrap.recv", peer="all" if job.check_in.collects else (r + 1) % n):
-            successor = await self._successor(rank, job, reply)
+            successor = await self._successor(rank, job, reply, job.roots[iroot].magic)
         with rank.span("bootstrap.connect", peer=(r + 1) % n):
             next_channel = await connect_bootstrap(rank, successor, job, self.backoff())
         with rank.span("bootstrap.accept", peer=(r - 1) % n):
@@ -79,11 +88,12 @@ class NcclRoot:
         the root's side has not taken: NCCL closes, the check-in is lost and the job hangs (so did
         13,293 of 98,304 ranks here). Such a check-in is sent again, as if it had been refused.
         """
-        assert job.root is not None and job.check_in is not None, "this formation needs a root"
+        assert job.check_in is not None
+        root = job.roots[check_in.iroot]
         data = frame(job.check_in.pack(check_in))
         backoff = self.backoff()
         while True:
-            channel = await connect_bootstrap(rank, job.root.root, job, self.backoff())
+            channel = await connect_bootstrap(rank, root.root, job, self.backoff(), root.magic)
             try:
                 await channel.send(data)
                 await channel.acknowledged()
@@ -97,15 +107,25 @@ class NcclRoot:
             rank.trace.retries += 1
             await rank.clock.sleep(wait_s)
 
-    async def _successor(self, rank: Rank, job: Job, reply: Listener) -> Address:
+    async def _successor(self, rank: Rank, job: Job, reply: Listener, magic: int) -> Address:
         assert job.check_in is not None
         layout = job.check_in
-        channel = await accept_bootstrap(rank, reply, job)
+        channel = await accept_bootstrap(rank, reply, job, magic)
         length = unpack_length(await channel.recv(LENGTH_BYTES), layout.connect_info_bytes)
         successor = layout.unpack_connect_info(await channel.recv(length))
         channel.close()
         reply.close()
         return successor
+
+
+class NcclMultiRoot(NcclRoot):
+    """Several roots, each of which owns contiguous ranks: 2.23 and later."""
+
+    name = "nccl-multiroot"
+    text = (
+        "NCCL 2.23 and later with several roots, by default one per 128 ranks, as PyTorch asks for"
+    )
+    ranks_per_root = 128
 
 
 class NcclRoot222(NcclRoot):

@@ -111,6 +111,7 @@ class TcpStoreRing:
     formed_descriptors = 3
     listeners = 1
     windowable = True
+    ranks_per_root = None
     check_in = None
 
     def backoff(self) -> Backoff:

@@ -178,6 +178,16 @@ class UniqueId(NamedTuple):
         return UniqueId(magic, unpack_address(root), nranks)
 
 
+def unpack_unique_ids(data: Buffer) -> tuple[UniqueId, ...]:
+    """The ids of several roots, 128 bytes each, one after another.
+
+    Raises RemoteProtocolError on a remainder or an unusable address.
+    """
+    view = memoryview(data)
+    starts = range(0, len(data), UNIQUE_ID_BYTES)
+    return tuple(UniqueId.unpack(view[start : start + UNIQUE_ID_BYTES]) for start in starts)
+
+
 # Check-in and connect info ----------------------------------------------------------------------
 
 

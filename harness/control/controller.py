@@ -21,6 +21,7 @@ import zmq.asyncio
 
 from emucoll.errors import HarnessError
 from emucoll.formation import FORMATIONS
+from emucoll.formation.base import count_roots
 from emucoll.wire.address import ADDRESS_BYTES
 from harness.control import messages as m
 from harness.control.launch import Process, SourceAddresses
@@ -112,6 +113,7 @@ class Controller:
         workers = [f"worker {index}" for index in range(len(placement.shares))]
         self._workers = workers
         self._server = server
+        self._nroots = count_roots(FORMATIONS[spec.formation], spec.nranks, spec.roots)
         self.lifecycle = Lifecycle(frozenset(workers), frozenset({server}))
         self._on_progress = on_progress
         self._on_pids = on_pids
@@ -401,17 +403,20 @@ class Controller:
         kills = any(
             isinstance(fault, ServerKill) and fault.server == self._server for fault in spec.inject
         )
+        # With several roots, the first rank of each checks in with the previous one too.
+        check_ins = spec.nranks + (self._nroots if self._nroots > 1 else 0)
         return m.ServerSetup(
             kind="libnccl" if real else self._server,
             nranks=spec.nranks,
             formation=spec.formation,
+            nroots=self._nroots,
             windowed=self.placement.window is not None,
             source=self._sources.take(spec.ip),
             magic=self._magic,
             library=library or None,
             handshake_s=spec.handshake_s,
             deadline_s=spec.deadline_s,
-            kill_at=(spec.nranks + 1) // 2 if kills and not real else None,
+            kill_at=(check_ins + 1) // 2 if kills and not real else None,
         )
 
     def _external_kill_at(self) -> int | None:
@@ -431,7 +436,7 @@ class Controller:
         self._tell_workers(
             m.Start(
                 store=None if root else ready.address,
-                unique_id=ready.address if root else None,
+                unique_ids=ready.address if root else b"",
                 check_in_bytes=ready.check_in_bytes,
             )
         )

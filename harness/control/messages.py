@@ -64,6 +64,8 @@ class ServerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="server-setup")
     kind: str
     nranks: int
     formation: str
+    nroots: int
+    """0 for a store."""
     windowed: bool
     """Not all ranks start together."""
     source: str
@@ -75,8 +77,8 @@ class ServerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="server-setup")
 
 
 class ServerReady(msgspec.Struct, frozen=True, kw_only=True, tag="server-ready"):
-    """Where the server listens: a store's 28-byte address, or a root's 128-byte unique id and its
-    check-in's size.
+    """Where the server listens: a store's 28-byte address, or its roots' 128-byte unique ids, one
+    after another, and the size of their check-in.
     """
 
     address: bytes
@@ -118,10 +120,12 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, tag="prepared"):
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
-    """All ranks start. `store` is its 28-byte address, `unique_id` the root's 128 bytes."""
+    """All ranks start. `store` is its 28-byte address, `unique_ids` the roots' 128 bytes each, one
+    after another.
+    """
 
     store: bytes | None
-    unique_id: bytes | None
+    unique_ids: bytes
     check_in_bytes: int | None
 
 

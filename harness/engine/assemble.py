@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from emucoll.collectives import ALLGATHERS
 from emucoll.formation import FORMATIONS
+from emucoll.formation.base import count_roots
 from emucoll.trace import IDLE
 from emucoll.wire.nccl import layout_of_size
 from harness.control import messages as m
@@ -133,7 +134,10 @@ def servers_of(spec: Spec, outcome: Outcome) -> dict[str, str]:
 def _formation(spec: Spec, outcome: Outcome) -> Formation:
     seconds = outcome.formation_s
     return Formation(
-        name=spec.formation, seconds=seconds, ranks_per_s=spec.nranks / seconds if seconds else None
+        name=spec.formation,
+        seconds=seconds,
+        ranks_per_s=spec.nranks / seconds if seconds else None,
+        roots=count_roots(FORMATIONS[spec.formation], spec.nranks, spec.roots) or None,
     )
 
 

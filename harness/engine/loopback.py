@@ -12,6 +12,7 @@ import msgspec
 from emucoll.collectives import ALLGATHERS
 from emucoll.errors import PreflightRefused, UsageError
 from emucoll.formation import FORMATIONS
+from emucoll.formation.base import count_roots
 from harness.control.controller import Controller, Outcome, Placement
 from harness.control.inject import RankFaults
 from harness.control.lifecycle import Stage
@@ -33,8 +34,10 @@ def demand(spec: Spec) -> Demand:
     """What a spec asks of the machine."""
     formation, schedule = FORMATIONS[spec.formation], ALLGATHERS[spec.allgather]
     store = formation.server == "store"
+    nroots = count_roots(formation, spec.nranks, spec.roots)
+    owned = -(-spec.nranks // max(1, nroots))
     stagger_s = formation.stagger_s(
-        spec.nranks - 1, spec.nranks, spec.uid_stagger_threshold, spec.uid_stagger_rate
+        owned - 1, owned, spec.uid_stagger_threshold, spec.uid_stagger_rate
     )
     return Demand(
         nranks=spec.nranks,
@@ -45,6 +48,9 @@ def demand(spec: Spec) -> Demand:
         listeners_per_rank=formation.listeners,
         uses_store="builtin" if store else "none",
         uses_root="none" if store else "builtin",
+        nroots=nroots if formation.ranks_per_root is None else spec.roots,
+        ranks_per_root=formation.ranks_per_root,
+        threads_per_root=int(spec.root.startswith("libnccl")),
         store_descriptors_per_unformed_rank=1 if store else 0,
         windowable=formation.windowable,
         cut_through=schedule.flow == "cut-through",
@@ -123,6 +129,7 @@ def refuse_impossible(spec: Spec) -> None:
     to corrupt, no libnccl.
     """
     RankFaults(spec, ALLGATHERS[spec.allgather])
+    _refuse_roots(spec)
     server = FORMATIONS[spec.formation].server
     if spec.root != "builtin" and server != "root":
         raise UsageError(
@@ -137,6 +144,18 @@ def refuse_impossible(spec: Spec) -> None:
             raise UsageError(
                 f"--inject {fault.server}:kill: formation {spec.formation} has no {fault.server}"
             )
+
+
+def _refuse_roots(spec: Spec) -> None:
+    formation = FORMATIONS[spec.formation]
+    if spec.roots is None or formation.ranks_per_root is not None:
+        return
+    has = "one root" if formation.server == "root" else f"no root, but a {formation.server}"
+    several = [each.name for each in FORMATIONS.values() if each.ranks_per_root is not None]
+    raise UsageError(
+        f"--roots {spec.roots}: formation {spec.formation} has {has}; leave --roots out, or use "
+        f"--formation {' or '.join(several)}"
+    )
 
 
 def refuse_missing_worker(spec: Spec, layout: Plan) -> None:

@@ -36,6 +36,14 @@ PAIRS = {
         (1, 1 << 20), (2, 2320), (3, 0), (5, 28), (8, 1), (15, 120), (64, 120), (257, 28),
         (1024, 0),
     ],
+    ("nccl-multiroot", "ring-pipelined"): [
+        (1, 1), (2, 120), (3, 28), (5, 1 << 20), (8, 0), (15, 2320), (64, 28), (257, 0),
+        (1024, 28),
+    ],
+    ("nccl-multiroot", "ring"): [
+        (1, 0), (2, 28), (3, 120), (5, 2320), (8, 1 << 20), (15, 1), (64, 0), (257, 120),
+        (1024, 0),
+    ],
 }  # fmt: skip
 """Lockstep costs a microsecond of CPU or ten a message, so its 1,024 ranks send the sizes alone."""
 
@@ -68,4 +76,7 @@ def test_a_run(formation: str, allgather: str, n: int, record_bytes: int) -> Non
     assert gathered.transfers == n * (n - 1)
     assert result.descriptors.held_per_rank == 3
     assert result.work.ranks is not None
-    assert result.work.ranks.connections == 2 * n
+    assert result.formation is not None
+    roots = result.formation.roots or 0
+    assert roots == {"tcpstore": 0, "nccl-multiroot": -(-n // 128)}.get(formation, 1)
+    assert result.work.ranks.connections == 2 * n + (roots if roots > 1 else 0)

@@ -9,7 +9,12 @@ import pytest
 
 from tests.cli.command import Commands, Running, send, sockets
 
-FORMATIONS = [("tcpstore", "store"), ("nccl-root", "root"), ("nccl-root-2.22", "root")]
+FORMATIONS = [
+    ("tcpstore", "store"),
+    ("nccl-root", "root"),
+    ("nccl-root-2.22", "root"),
+    ("nccl-multiroot", "root"),
+]
 LONG_ALLGATHER = ("-np", 512, "--allgather", "ring", "--record-bytes", 120)
 LONG_FORMATION = (
     *("-np", 64, "--formation", "nccl-root"),
@@ -125,6 +130,7 @@ def test_killed_while_the_processes_start(emucoll: Commands) -> None:
     [
         ("tcpstore", "bootstrap.get_key", 5),
         ("nccl-root", "bootstrap.recv", 5),
+        ("nccl-multiroot", "bootstrap.recv", 5),
         ("tcpstore", "bootstrap.get_key", 0),
     ],
 )

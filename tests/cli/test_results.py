@@ -21,7 +21,7 @@ RUN = {
 }
 INSIDE = {
     "environment": {"version", "python", "kernel", "cores", "memory_bytes", "nofile", "loop"},
-    "formation": {"name", "seconds", "ranks_per_s"},
+    "formation": {"name", "seconds", "ranks_per_s", "roots"},
     "allgathers": {
         *("name", "record_bytes", "seconds", "steps", "of_steps", "transfers", "transfers_per_s"),
         *("algbw", "busbw", "wrong"),
@@ -108,7 +108,7 @@ def test_names(emucoll: Commands, command: str) -> None:
     assert (
         names
         == {
-            "formations": {"tcpstore", "nccl-root", "nccl-root-2.22"},
+            "formations": {"tcpstore", "nccl-root", "nccl-root-2.22", "nccl-multiroot"},
             "allgathers": {"ring", "ring-pipelined"},
         }[command]
     )
@@ -159,6 +159,22 @@ def test_ipv6(emucoll: Commands, formation: str, n: int) -> None:
     ended = emucoll("run", "-np", n, "--ip", 6, "--formation", formation, "--json")
     assert (ended.exit_code, ended.document["wrong"]) == (0, 0)
     assert ended.document["spec"]["ip"] == "6"
+
+
+@pytest.mark.parametrize(("n", "roots"), [(5, 5), (64, 3), (300, None)])
+def test_what_several_roots_did_is_one_sum(emucoll: Commands, n: int, roots: int | None) -> None:
+    asked = () if roots is None else ("--roots", roots)
+    flags = ("-np", n, "--formation", "nccl-multiroot", *asked)
+    document = emucoll("run", *flags, "--json").document
+    count = roots or 3
+    assert (document["wrong"], document["formation"]["roots"]) == (0, count)
+    assert document["spec"]["roots"] == roots
+    root, ranks = document["work"]["root"], document["work"]["ranks"]
+    assert (ranks["connections"], ranks["retries"]) == (2 * n + count, 0)
+    assert (root["connections"], root["retries"]) == (2 * n + count, 0)
+    assert root["messages"] == 2 * n
+    table = emucoll("run", *flags).out.decode()
+    assert f" ranks/s, {count} roots\n" in table
 
 
 def test_asyncio_does_where_uvloop_is_missing(emucoll: Commands, tmp_path: Path) -> None:

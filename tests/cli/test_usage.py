@@ -49,6 +49,18 @@ def allow_files(hard: int) -> Callable[[], None]:
         (["-np", "4", "--inject", "sotre:kill"], "did you mean 'store:kill'?"),
         (["-np", "4", "--inject", "rank=4:raise"], "there is no rank 4, expected 0 to 3"),
         (["-np", "4", "--inject", "worker=9:kill"], "there is no worker 9, expected 0 to 3"),
+        (
+            ["-np", "4", "--roots", "2"],
+            "--roots 2: formation tcpstore has no root, but a store; leave --roots out, or use "
+            "--formation nccl-multiroot",
+        ),
+        (["-np", "4", "--formation", "nccl-root", "--roots", "1"], "nccl-root has one root; leave"),
+        (["-np", "4", "--formation", "nccl-root-2.22", "--roots", "2"], "has one root; leave"),
+        (
+            ["-np", "4", "--formation", "nccl-multiroot", "--roots", "5"],
+            "--roots is 5: expected at most 4",
+        ),
+        (["-np", "4", "--formation", "nccl-multiroot", "--roots", "0"], "expected at least 1"),
         (["-np", "4", "--inject", "root:kill"], "formation tcpstore has no root"),
         (["-np", "1", "--inject", "worker=0:kill"], "no block arrives"),
     ],

@@ -14,13 +14,21 @@ from emucoll.formation.base import (
     accept_bootstrap,
     connect,
     connect_bootstrap,
+    count_roots,
 )
 from emucoll.formation.tcpstore import StoreClient, address_key, ncclx_pauses
 from emucoll.net.base import LISTEN_BACKLOG, Address, Channel, Listener, Network
 from emucoll.net.retries import RETRIED, nccl_backoff, nccl_backoff_2_23, pause_s
 from emucoll.rank import Job, Rank, stagger_s
 from emucoll.trace import Trace
-from emucoll.wire.nccl import HELLO_BYTES, SocketType, pack_hello
+from emucoll.wire.nccl import (
+    CHECK_IN_2_29,
+    HELLO_BYTES,
+    SocketType,
+    UniqueId,
+    frame,
+    pack_hello,
+)
 from tests.worlds import World, default_world
 
 MAGIC = 0xABCD_EF01_2345_6789
@@ -319,6 +327,56 @@ async def test_a_value_that_is_there(world: World) -> None:
     client = await StoreClient.open(rank, job(store))
     assert await client.get(b"/k", 28) == b"abc"
     assert rank.trace.requests == 4
+
+
+# Roots ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("formation", "nranks", "asked", "count"),
+    [
+        ("nccl-multiroot", 1, None, 1),
+        ("nccl-multiroot", 128, None, 1),
+        ("nccl-multiroot", 129, None, 2),
+        ("nccl-multiroot", 98_304, None, 768),
+        ("nccl-multiroot", 98_304, 5, 5),
+        ("nccl-root", 98_304, None, 1),
+        ("nccl-root-2.22", 98_304, None, 1),
+        ("tcpstore", 98_304, None, 0),
+    ],
+)
+def test_how_many_roots(formation: str, nranks: int, asked: int | None, count: int) -> None:
+    assert count_roots(FORMATIONS[formation], nranks, asked) == count
+
+
+async def test_each_root_has_its_magic_and_the_ring_the_first_ones(world: World) -> None:
+    """Rank 0 of 4 with two roots: who connects to whom with which hello, played by hand."""
+    home, network = world.network(), world.network()
+    listeners = [home.listen(), home.listen()]
+    ids = tuple(UniqueId(MAGIC + i, each.address) for i, each in enumerate(listeners))
+    job = Job(4, MAGIC, "c0", roots=ids, check_in=CHECK_IN_2_29, handshake_s=SILENCE_S)
+    rank = Rank(0, 0, network, world.clock, Trace(1), random.Random(1))
+    forming = asyncio.create_task(FORMATIONS["nccl-multiroot"].form(rank, job))
+    said = []
+    for i, listener in enumerate(listeners):
+        channel = await listener.accept()
+        assert await channel.recv(HELLO_BYTES) == pack_hello(MAGIC + i, SocketType.BOOTSTRAP)
+        said.append(CHECK_IN_2_29.unpack((await channel.recv(4 + 176))[4:]))
+        channel.close()
+    own, other = said
+    assert own[:5] == (0, 4, 0, 2, 0)
+    assert other == own._replace(rank=4, iroot=1), "root 1 knows it as the one after its last"
+    stranger = await home.connect(own.reply, 10.0)
+    await stranger.send(pack_hello(MAGIC + 1, SocketType.BOOTSTRAP))
+    following = home.listen()
+    reply = await home.connect(own.reply, 10.0)
+    await reply.send(HELLO + frame(CHECK_IN_2_29.pack_connect_info(following.address)))
+    to = await following.accept()
+    assert await to.recv(HELLO_BYTES) == HELLO
+    previous = await home.connect(own.ring, 10.0)
+    await previous.send(HELLO)
+    await forming
+    assert len(rank.trace.dropped) == 1, "root 1 has nothing to say to root 0's ranks"
 
 
 # What a formation declares ----------------------------------------------------------------------

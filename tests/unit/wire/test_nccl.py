@@ -33,6 +33,7 @@ from emucoll.wire.nccl import (
     root_of,
     root_ranks,
     unpack_length,
+    unpack_unique_ids,
     version_text,
 )
 
@@ -276,6 +277,14 @@ def test_check_in_round_trip(c: CheckIn, layout: CheckInLayout) -> None:
     data = layout.pack(c)
     assert len(data) == layout.size
     assert layout.unpack(memoryview(data)) == c
+
+
+def test_ids_one_after_another() -> None:
+    other = UniqueId(7, RING)
+    assert unpack_unique_ids(UNIQUE_ID_DATA + other.pack()) == (UNIQUE_ID, other)
+    assert unpack_unique_ids(b"") == ()
+    with pytest.raises(RemoteProtocolError, match="128 bytes, and 127 came"):
+        unpack_unique_ids(UNIQUE_ID_DATA + UNIQUE_ID_DATA[:127])
 
 
 @given(st.integers(0, 2**64 - 1), addresses, int32)
