@@ -172,6 +172,19 @@ def test_a_rank_that_never_starts_keeps_all_from_a_root_that_collects(emucoll: C
     assert len(error["waiting"]) == 11
 
 
+def test_a_root_that_has_collected_all_and_answers_nobody(emucoll: Commands) -> None:
+    """It stands still while the ranks check in: the kernel takes what they say."""
+    flags = ("-np", 500, "--formation", "nccl-root-2.22", "--workers", 1, "--deadline", "5s")
+    with emucoll.start("run", *flags, "--json") as running:
+        pids = running.published_pids()
+        running.until(lambda: len(sockets(pids["worker 0"])) > 500)
+        send(pids["root"], signal.SIGSTOP)
+        ended = running.end()
+    assert (ended.exit_code, ended.error["peer"]) == (3, "root")
+    assert ended.error["what"].endswith("while the ring was forming: the root does not answer")
+    assert "500 of 500 ranks wait for the root" in ended.error["evidence"]
+
+
 def test_the_only_rank_never_starts(emucoll: Commands) -> None:
     flags = ("-np", 1, "--deadline", "3s", "--inject", "rank=0:never-start")
     ended = emucoll("run", *flags)
