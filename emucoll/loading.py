@@ -18,6 +18,7 @@ from emucoll.collectives.schedule import Schedule
 from emucoll.errors import UsageError
 from emucoll.formation import FORMATIONS
 from emucoll.formation.base import Formation
+from emucoll.wire.nccl import CheckInLayout
 
 
 class _Wanted(NamedTuple):
@@ -37,8 +38,10 @@ _WANTED = {
             "formed_descriptors": int,
             "listeners": int,
             "windowable": bool,
+            "ranks_per_root": int,
+            "check_in": CheckInLayout,
         },
-        ("form",),
+        ("form", "stagger_s"),
     ),
     _ALLGATHER: _Wanted(
         {"frames": str, "flow": str, "lanes": int},

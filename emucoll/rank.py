@@ -19,12 +19,14 @@ class Job:
 
     nranks: int
     magic: int
-    """u64 that opens every connection of this communicator (NCCL's bootstrap magic)."""
+    """u64 that opens every connection between ranks (NCCL's bootstrap magic: the first root's)."""
     comm: str
     """Name of the communicator, part of its keys in a store."""
     store: Address | None = None
-    root: UniqueId | None = None
+    roots: tuple[UniqueId, ...] = ()
+    """Each root's, in order: where it listens, and the magic of connections to and from it."""
     check_in: CheckInLayout | None = None
+    """What the roots take for a check-in; None without a root."""
     uid_stagger_rate: float = 7000.0
     """Check-ins per second that the stagger admits to one root (NCCL_UID_STAGGER_RATE); 0 turns it
     off.
@@ -35,6 +37,11 @@ class Job:
     """How long an accepted peer may take over its hello before it is dropped."""
     deadline_s: float = 600.0
     """After this many seconds a wait on the network is an error."""
+
+    @property
+    def root(self) -> UniqueId | None:
+        """The first root; None without one."""
+        return self.roots[0] if self.roots else None
 
 
 def stagger_s(local_id: int, owned: int, threshold: int, rate: float) -> float:

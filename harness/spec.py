@@ -67,6 +67,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     root: str = "builtin"
     """`builtin`, `libnccl` or `libnccl:PATH`."""
     store: str = "builtin"
+    roots: int | None = None
+    """How many roots, where there can be several; None: as many as the formation has by default."""
     workers: int | None = None
     ranks_per_host: int = 8
     start_window: int | None = None
@@ -149,6 +151,7 @@ def _check_counts(spec: Spec) -> None:
     bounds: tuple[tuple[str, int | None, int, int], ...] = (
         ("-np", spec.nranks, 1, INT_MAX),
         ("--record-bytes", spec.record_bytes, 0, INT_MAX),
+        ("--roots", spec.roots, 1, spec.nranks),
         ("--workers", spec.workers, 1, spec.nranks),
         ("--ranks-per-host", spec.ranks_per_host, 1, INT_MAX),
         ("--start-window", spec.start_window, MIN_START_WINDOW, INT_MAX),

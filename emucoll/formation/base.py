@@ -5,14 +5,20 @@ A formation is how ranks find each other and form the ring. It is a coroutine th
 written against the seam alone. It must not know which network it runs on.
 """
 
-import errno
-from collections.abc import Iterator
 from typing import Protocol
 
 from emucoll.errors import ConnectFailed, RemoteProtocolError
 from emucoll.net.base import Address, Channel, Listener, within
+from emucoll.net.retries import Backoff, nccl_backoff, pause_s
 from emucoll.rank import Job, Rank, Ring
-from emucoll.wire.nccl import HELLO_BYTES, SocketType, check_hello, pack_hello
+from emucoll.wire.nccl import (
+    CHECK_IN_2_29,
+    HELLO_BYTES,
+    CheckInLayout,
+    SocketType,
+    check_hello,
+    pack_hello,
+)
 
 
 class Formation(Protocol):
@@ -35,52 +41,73 @@ class Formation(Protocol):
     """May ranks be admitted a window at a time, in ascending order? Not where nobody is answered
     before everybody came.
     """
+    ranks_per_root: int = 0
+    """How many ranks get a root of their own, unless `--roots` says otherwise; 0 where one server
+    serves all.
+    """
+    check_in: CheckInLayout = CHECK_IN_2_29
+    """What its ranks tell our own root; without a root it means nothing."""
+
+    def stagger_s(self, local_id: int, owned: int, threshold: int, rate: float) -> float:
+        """Seconds that a rank waits on purpose before it checks in with its root, of whose `owned`
+        ranks it is the `local_id`-th. `threshold` and `rate` are the options of that name.
+        """
+        return 0.0
 
     async def form(self, rank: Rank, job: Job) -> Ring:
         """Bring one rank into the ring."""
 
 
-_RETRIED = (errno.EINTR, errno.EAGAIN, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ECONNREFUSED)
+def count_roots(formation: Formation, nranks: int, asked: int | None) -> int:
+    """How many roots a run has, of which `asked` (None: the formation's choice) were asked for."""
+    if formation.server != "root":
+        return 0
+    if not formation.ranks_per_root:
+        return 1
+    return asked or -(-nranks // formation.ranks_per_root)
 
 
-def nccl_backoff() -> Iterator[float]:
-    """Seconds to wait before each further try: k x 100 ms before the k-th of 34, 59.5 s in all
-    (NCCL 2.24).
-    """
-    return (0.1 * k for k in range(1, 35))
-
-
-async def connect(rank: Rank, address: Address, job: Job, backoff: Iterator[float]) -> Channel:
-    """Connect, retrying what NCCL retries (2.24: refused, unreachable, timed out, interrupted)
-    after each `backoff`.
-    """
+async def connect(rank: Rank, address: Address, job: Job, backoff: Backoff) -> Channel:
+    """Connect, trying again as `backoff` says."""
     while True:
         try:
             return await rank.network.connect(address, job.deadline_s)
         except ConnectFailed as error:
-            pause_s = next(backoff, None) if error.code in _RETRIED else None
-            if pause_s is None:
+            wait_s = pause_s(backoff, error.code)
+            if wait_s is None:
                 raise
         rank.trace.retries += 1
-        await rank.clock.sleep(pause_s)
+        await rank.clock.sleep(wait_s)
 
 
-async def connect_bootstrap(rank: Rank, address: Address, job: Job) -> Channel:
-    """Connect as NCCL's bootstrap does and send the 12-byte hello, which nobody answers."""
-    channel = await connect(rank, address, job, nccl_backoff())
-    await channel.send(pack_hello(job.magic, SocketType.BOOTSTRAP))
+async def connect_bootstrap(
+    rank: Rank,
+    address: Address,
+    job: Job,
+    backoff: Backoff | None = None,
+    magic: int | None = None,
+) -> Channel:
+    """Connect as NCCL's bootstrap does (2.24 and later, unless told otherwise) and send the 12-byte
+    hello, which nobody answers: with the magic of the job, unless told otherwise.
+    """
+    channel = await connect(rank, address, job, nccl_backoff() if backoff is None else backoff)
+    await channel.send(pack_hello(job.magic if magic is None else magic, SocketType.BOOTSTRAP))
     return channel
 
 
-async def accept_bootstrap(rank: Rank, listener: Listener, job: Job) -> Channel:
-    """Accept the next peer that belongs here.
+async def accept_bootstrap(
+    rank: Rank, listener: Listener, job: Job, magic: int | None = None
+) -> Channel:
+    """Accept the next peer that belongs here: who knows the magic of the job, unless told
+    otherwise.
 
     NCCL drops a peer with a wrong hello or an early close and goes on accepting; a peer that stays
     silent would stop it for good, here it is dropped after `job.handshake_s`.
     """
     while True:
         channel = await listener.accept()
-        reason = await handshake(channel, job.magic, job.handshake_s)
+        expected = job.magic if magic is None else magic
+        reason = await handshake(channel, expected, job.handshake_s)
         if reason is None:
             return channel
         rank.trace.dropped.append(reason)

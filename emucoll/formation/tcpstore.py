@@ -12,8 +12,9 @@ import random
 from collections.abc import Iterator
 
 from emucoll.errors import RemoteProtocolError
-from emucoll.formation.base import accept_bootstrap, connect, connect_bootstrap
+from emucoll.formation.base import Formation, accept_bootstrap, connect, connect_bootstrap
 from emucoll.net.base import Channel
+from emucoll.net.retries import alike
 from emucoll.rank import Job, Rank, Ring
 from emucoll.wire.address import ADDRESS_BYTES, pack_address, unpack_address
 from emucoll.wire.tcpstore import (
@@ -27,7 +28,7 @@ from emucoll.wire.tcpstore import (
 )
 
 
-def ncclx_backoff(jitter: random.Random) -> Iterator[float]:
+def ncclx_pauses(jitter: random.Random) -> Iterator[float]:
     """NCCLX's pauses between tries to reach the store: 500 ms x 1.5, at most 3 s, +-10 %, without
     end.
     """
@@ -53,7 +54,8 @@ class StoreClient:
         assert job.store is not None, "this formation needs a store"
         nonce = rank.rank & 0xFFFFFFFF
         greeting = validate() + ping(nonce)
-        backoff = ncclx_backoff(rank.random)
+        pauses = ncclx_pauses(rank.random)
+        backoff = alike(pauses)
         while True:
             channel = await connect(rank, job.store, job, backoff)
             try:
@@ -64,7 +66,7 @@ class StoreClient:
             ):  # accepted by the kernel, then reset by a store that could not keep up
                 channel.close()
                 rank.trace.retries += 1
-                await rank.clock.sleep(next(backoff))
+                await rank.clock.sleep(next(pauses))
                 continue
             if int.from_bytes(echo, "little") != nonce:
                 raise RemoteProtocolError(f"the store answered PING {nonce} with {echo.hex(' ')}")
@@ -96,7 +98,7 @@ class StoreClient:
         self._channel.close()
 
 
-class TcpStoreRing:
+class TcpStoreRing(Formation):
     """A key per rank in a TCPStore."""
 
     name = "tcpstore"

@@ -1,5 +1,5 @@
 """The NCCL root as a coroutine against the seam: one connection at a time, replies sent eagerly
-(2.23 and later).
+(2.23 and later) or after the last check-in (2.22 and before), as its state says.
 
 It reads each check-in to its end before it accepts the next peer, as the real root's one thread
 does. A real root waits for ever on a peer that stays silent; here that peer is dropped after
@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from emucoll.errors import ConnectFailed, RemoteProtocolError
 from emucoll.net.base import Address, Channel, Clock, Listener, Network, within
-from emucoll.servers.root_state import RootState
+from emucoll.net.retries import nccl_backoff, nccl_backoff_2_23, pause_s
+from emucoll.servers.root_state import CollectingRootState, RootState
 from emucoll.trace import Strangers
 from emucoll.wire.nccl import (
     HELLO_BYTES,
@@ -21,12 +22,9 @@ from emucoll.wire.nccl import (
     SocketType,
     check_hello,
     frame,
-    pack_connect_info,
     pack_hello,
     unpack_length,
 )
-
-_CONNECT_TRIES = 34  # NCCL 2.24: k x 100 ms before the k-th further try
 
 
 class RootServer:
@@ -36,7 +34,7 @@ class RootServer:
         self,
         network: Network,
         clock: Clock,
-        state: RootState,
+        state: RootState | CollectingRootState,
         magic: int,
         layout: CheckInLayout,
         handshake_s: float = 10.0,
@@ -51,6 +49,7 @@ class RootServer:
         self._layout = layout
         self._handshake_s = handshake_s
         self._on_check_in = on_check_in
+        self._backoff = nccl_backoff_2_23 if layout.collects else nccl_backoff
         self.connections = 0
         self.retries = 0
         self.dropped = Strangers()
@@ -90,18 +89,19 @@ class RootServer:
         for to, address in replies:
             channel = await self._connect(to, deadline_s)
             await channel.send(self._hello)
-            await channel.send(frame(pack_connect_info(address)))
+            await channel.send(frame(self._layout.pack_connect_info(address)))
             await channel.flush()
             channel.close()
 
     async def _connect(self, to: Address, deadline_s: float) -> Channel:
-        for k in range(1, _CONNECT_TRIES + 1):
+        backoff = self._backoff()
+        while True:
             try:
                 self.connections += 1
                 return await self._network.connect(to, deadline_s)
-            except ConnectFailed:
-                if k == _CONNECT_TRIES:
+            except ConnectFailed as error:
+                wait_s = pause_s(backoff, error.code)
+                if wait_s is None:
                     raise
-                self.retries += 1
-                await self._clock.sleep(0.1 * k)
-        raise AssertionError("unreachable")
+            self.retries += 1
+            await self._clock.sleep(wait_s)

@@ -1,13 +1,14 @@
 """What an NCCL root knows and does, without any input or output.
 
-Follows the root thread of NCCL 2.23 to 2.32 (`bootstrapRoot`), which forwards eagerly: as soon as
-a rank and its successor have both checked in, the successor's ring address is due at the rank's
-reply listener. Holds true: every owned rank is told its successor exactly once, and an address is
-dropped as soon as nobody needs it, so at most two addresses are kept for a rank. Must not know
-sockets, time or order of arrival.
+`RootState` follows the root thread of NCCL 2.23 to 2.32 (`bootstrapRoot`), which forwards eagerly:
+as soon as a rank and its successor have both checked in, the successor's ring address is due at the
+rank's reply listener. `CollectingRootState` follows that of 2.22 and before, which answers in rank
+order once everybody has come. Holds true of both: every owned rank is told its successor exactly
+once. The eager one drops an address as soon as nobody needs it, so at most two addresses are kept
+for a rank. Must not know sockets, time or order of arrival.
 
-Stricter than NCCL where NCCL is careless: a real root notices a duplicate only while it still
-holds one of that rank's addresses, and before 2.29 doesn't check the range at all.
+Stricter than NCCL where NCCL is careless: a real eager root notices a duplicate only while it still
+holds one of that rank's addresses, and before 2.29 none checks the range at all.
 """
 
 from emucoll.errors import RemoteProtocolError
@@ -17,8 +18,8 @@ from emucoll.wire.nccl import CheckIn, root_ranks
 _CONSEQUENCE = "NCCL's root quits here, and the ranks that it has not answered wait forever"
 
 
-class RootState:
-    """One root of a communicator of `nranks` ranks: root `iroot` of `nroots`.
+class _RollCall:
+    """Who has checked in with root `iroot` of `nroots`, and who may.
 
     Raises LocalProtocolError unless 1 <= nroots <= nranks and 0 <= iroot < nroots.
     """
@@ -34,10 +35,6 @@ class RootState:
         self._slots = self._owned + (nroots > 1)
         self._seen = bytearray(self._slots)
         self._received = 0
-        # By local id: ring addresses the predecessor still needs, reply listeners not yet
-        # answered.
-        self._ring: dict[int, Address] = {}
-        self._reply: dict[int, Address] = {}
 
     @property
     def expected(self) -> int:
@@ -54,6 +51,53 @@ class RootState:
         """Whether every expected check-in has come."""
         return self._received == self._slots
 
+    def _admit(self, c: CheckIn) -> int:
+        """Note that this rank has come; where it stands among ours."""
+        local = self._local_id(c)
+        self._seen[local] = 1
+        self._received += 1
+        return local
+
+    def _local_id(self, c: CheckIn) -> int:
+        """Where the rank stands among ours, once the check-in is known to be valid."""
+        if (c.nranks, c.iroot, c.nroots) != (self._nranks, self._iroot, self._nroots):
+            raise self._refusal(
+                c,
+                f"takes this for root {c.iroot} of {c.nroots} of a communicator of {c.nranks} "
+                f"ranks, but it is root {self._iroot} of {self._nroots} of one of {self._nranks}",
+            )
+        if c.offset != 0:
+            raise self._refusal(
+                c, f"grows a communicator (offset {c.offset}), which is not emulated"
+            )
+        local = c.rank - self._first
+        if not 0 <= local < self._slots:
+            last = self._first + self._slots - 1
+            raise self._refusal(
+                c, f"is not one of {self._first}..{last}, which root {self._iroot} awaits"
+            )
+        if self._seen[local]:
+            raise self._refusal(c, "has already checked in")
+        return local
+
+    @staticmethod
+    def _refusal(c: CheckIn, what: str) -> RemoteProtocolError:
+        return RemoteProtocolError(f"rank {c.rank} (ring listener {c.ring}) {what}. {_CONSEQUENCE}")
+
+
+class RootState(_RollCall):
+    """One root of a communicator of `nranks` ranks: root `iroot` of `nroots`. It forwards eagerly.
+
+    Raises LocalProtocolError unless 1 <= nroots <= nranks and 0 <= iroot < nroots.
+    """
+
+    def __init__(self, nranks: int, iroot: int = 0, nroots: int = 1) -> None:
+        super().__init__(nranks, iroot, nroots)
+        # By local id: ring addresses the predecessor still needs, reply listeners not yet
+        # answered.
+        self._ring: dict[int, Address] = {}
+        self._reply: dict[int, Address] = {}
+
     def check_in(self, c: CheckIn) -> list[tuple[Address, Address]]:
         """Take a check-in; returns what to deliver now, in NCCL's order.
 
@@ -62,9 +106,7 @@ class RootState:
         nothing, on a rank that is not ours, one that has already checked in, or one of another
         communicator's shape.
         """
-        local = self._local_id(c)
-        self._seen[local] = 1
-        self._received += 1
+        local = self._admit(c)
         due = []
         waiting = self._take_predecessor(local, c)
         if waiting is not None:
@@ -106,28 +148,31 @@ class RootState:
             self._reply[local] = c.reply
         return successor
 
-    def _local_id(self, c: CheckIn) -> int:
-        """Where the rank stands among ours, once the check-in is known to be valid."""
-        if (c.nranks, c.iroot, c.nroots) != (self._nranks, self._iroot, self._nroots):
-            raise self._refusal(
-                c,
-                f"takes this for root {c.iroot} of {c.nroots} of a communicator of {c.nranks} "
-                f"ranks, but it is root {self._iroot} of {self._nroots} of one of {self._nranks}",
-            )
-        if c.offset != 0:
-            raise self._refusal(
-                c, f"grows a communicator (offset {c.offset}), which is not emulated"
-            )
-        local = c.rank - self._first
-        if not 0 <= local < self._slots:
-            last = self._first + self._slots - 1
-            raise self._refusal(
-                c, f"is not one of {self._first}..{last}, which root {self._iroot} awaits"
-            )
-        if self._seen[local]:
-            raise self._refusal(c, "has already checked in")
-        return local
 
-    @staticmethod
-    def _refusal(c: CheckIn, what: str) -> RemoteProtocolError:
-        return RemoteProtocolError(f"rank {c.rank} (ring listener {c.ring}) {what}. {_CONSEQUENCE}")
+class CollectingRootState(_RollCall):
+    """The only root of a communicator of `nranks` ranks. It answers when all have come.
+
+    Raises LocalProtocolError unless nranks >= 1.
+    """
+
+    def __init__(self, nranks: int) -> None:
+        super().__init__(nranks)
+        self._came: list[CheckIn | None] = [None] * nranks
+
+    def check_in(self, c: CheckIn) -> list[tuple[Address, Address]]:
+        """Take a check-in; nothing is due before `finish`.
+
+        Raises RemoteProtocolError, and changes nothing, on a rank that is not ours, one that has
+        already checked in, or one of another communicator's shape.
+        """
+        self._came[self._admit(c)] = c
+        return []
+
+    def finish(self) -> list[tuple[Address, Address]]:
+        """All that is to be delivered, in rank order: (reply listener to connect to, ring address
+        to send). Call it once, when `complete`.
+        """
+        came = [c for c in self._came if c is not None]
+        assert len(came) == self._slots, "somebody has not checked in"
+        following = came[1:] + came[:1]
+        return [(c.reply, successor.ring) for c, successor in zip(came, following, strict=True)]

@@ -1,10 +1,10 @@
 """NCCL's bootstrap messages: hellos, the framing, unique ids, check-ins and connect infos.
 
-For ranks and roots of NCCL 2.23 to 2.32, which forward check-ins eagerly. Integers are
-little-endian and structs travel as they lie in memory. Holds true: what is packed here unpacks to
-an equal value, and a message of another length than its struct's is an error, so that a peer with
-another layout is noticed at once. Must not know sockets, time or order: who sends what when is
-told in `emucoll.formation` and `emucoll.servers`.
+For ranks and roots of NCCL 2.18 to 2.32. Integers are little-endian and structs travel as they lie
+in memory. Holds true: what is packed here unpacks to an equal value, and a message of another
+length than its struct's is an error, so that a peer with another layout is noticed at once. Must
+not know sockets, time or order: who sends what when is told in `emucoll.formation` and
+`emucoll.servers`.
 """
 
 from dataclasses import dataclass
@@ -178,6 +178,16 @@ class UniqueId(NamedTuple):
         return UniqueId(magic, unpack_address(root), nranks)
 
 
+def unpack_unique_ids(data: Buffer) -> tuple[UniqueId, ...]:
+    """The ids of several roots, 128 bytes each, one after another.
+
+    Raises RemoteProtocolError on a remainder or an unusable address.
+    """
+    view = memoryview(data)
+    starts = range(0, len(data), UNIQUE_ID_BYTES)
+    return tuple(UniqueId.unpack(view[start : start + UNIQUE_ID_BYTES]) for start in starts)
+
+
 # Check-in and connect info ----------------------------------------------------------------------
 
 
@@ -199,31 +209,52 @@ class CheckIn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckInLayout:
-    """How a check-in lies in memory; one of `CHECK_IN_2_23` and `CHECK_IN_2_29`."""
+    """How a check-in and the root's answer lie in memory; one of `CHECK_IN_2_18`, `CHECK_IN_2_23`
+    and `CHECK_IN_2_29`.
+    """
 
     since: str
-    """The first NCCL version with this layout."""
+    """The first NCCL version with this layout, as far as emucoll goes back."""
     head: Struct
-    """The integers that precede the two addresses."""
-    has_offset: bool
+    """The integers that precede the two addresses: the first few of a CheckIn."""
+    connect_info_bytes: int
+    """Of the ring listener's address, in the check-in as in the root's answer; zero-padded."""
+    collects: bool
+    """Does the root of these releases answer nobody before everybody has checked in?"""
 
     @property
     def size(self) -> int:
         """Bytes of a check-in, the framing excluded."""
-        return self.head.size + ADDRESS_BYTES + CONNECT_INFO_BYTES
+        return self.head.size + ADDRESS_BYTES + self.connect_info_bytes
+
+    @property
+    def has_roots(self) -> bool:
+        """Can a rank say to which of several roots it belongs?"""
+        return self._numbers >= 4
+
+    @property
+    def has_offset(self) -> bool:
+        """Can a communicator grow?"""
+        return self._numbers >= 5
+
+    @property
+    def _numbers(self) -> int:
+        return self.head.size // 4
 
     def pack(self, c: CheckIn) -> bytes:
         """The bytes of a check-in, `size` of them.
 
-        Raises LocalProtocolError if `c` has an offset and the layout no room for it.
+        Raises LocalProtocolError if `c` has an offset or several roots and the layout no room for
+        that.
         """
-        if self.has_offset:
-            head = self.head.pack(*c[:5])
-        elif c.offset == 0:
-            head = self.head.pack(*c[:4])
-        else:
-            raise LocalProtocolError(f"the check-in of NCCL {self.since} has no offset: {c.offset}")
-        return head + pack_address(c.reply) + pack_connect_info(c.ring)
+        if c[self._numbers : 5] != _UNSAID[self._numbers :]:
+            what = "no offset" if self.has_roots else "neither roots nor offset"
+            raise LocalProtocolError(
+                f"the check-in of NCCL {self.since} has {what}: this is for root {c.iroot} of "
+                f"{c.nroots}, offset {c.offset}"
+            )
+        head = self.head.pack(*c[: self._numbers])
+        return head + pack_address(c.reply) + self.pack_connect_info(c.ring)
 
     def unpack(self, data: Buffer) -> CheckIn:
         """The check-in in exactly `size` bytes.
@@ -232,32 +263,50 @@ class CheckInLayout:
         """
         if len(data) != self.size:
             raise RemoteProtocolError(self._describe_size(len(data)))
-        numbers = self.head.unpack_from(data)
-        rank, nranks, iroot, nroots = numbers[:4]
-        offset = numbers[4] if self.has_offset else 0
+        said = self.head.unpack_from(data)
+        rank, nranks, iroot, nroots, offset = said + _UNSAID[self._numbers :]
         view = memoryview(data)
         start = self.head.size
         reply = unpack_address(view[start : start + ADDRESS_BYTES])
-        ring = unpack_connect_info(view[start + ADDRESS_BYTES :])
+        ring = self.unpack_connect_info(view[start + ADDRESS_BYTES :])
         return CheckIn(rank, nranks, iroot, nroots, offset, reply, ring)
+
+    def pack_connect_info(self, a: Address) -> bytes:
+        """What the root answers: the address of a ring listener, zero-padded (`union
+        ringConnectInfo`; the bare address before 2.23).
+        """
+        return pack_address(a).ljust(self.connect_info_bytes, b"\0")
+
+    def unpack_connect_info(self, data: Buffer) -> Address:
+        """The address in exactly `connect_info_bytes` bytes, whose padding is not looked at.
+
+        Raises RemoteProtocolError on another size or an unusable address.
+        """
+        _require("a connect info", data, self.connect_info_bytes)
+        return unpack_address(data)
 
     def _describe_size(self, came: int) -> str:
         text = f"a check-in of NCCL {self.since} has {self.size} bytes, and {came} came"
         for other in _LAYOUTS:
             if came == other.size:
-                return f"{text}: the peer's NCCL is {other.since} or later, with another layout"
-        if came == _COLLECT_CHECK_IN_BYTES:
-            return f"{text}: the peer's NCCL is older than 2.23"
+                peer = "older than 2.23" if other.collects else f"{other.since} or later"
+                return f"{text}: the peer's NCCL is {peer}, with another layout"
         return text
 
 
-CHECK_IN_2_29 = CheckInLayout("2.29", Struct("<5i"), has_offset=True)
-"""176 bytes: 2.29.2 and later."""
-CHECK_IN_2_23 = CheckInLayout("2.23", Struct("<4i"), has_offset=False)
-"""172 bytes: 2.23.4 to 2.28.9."""
+_UNSAID = (0, 0, 0, 1, 0)
+"""What a check-in means by an integer that its layout lacks: root 0 of 1, no offset. Rank and
+nranks are never lacking.
+"""
 
-_LAYOUTS = (CHECK_IN_2_29, CHECK_IN_2_23)
-_COLLECT_CHECK_IN_BYTES = 64
+CHECK_IN_2_29 = CheckInLayout("2.29", Struct("<5i"), CONNECT_INFO_BYTES, collects=False)
+"""176 bytes: 2.29.2 and later."""
+CHECK_IN_2_23 = CheckInLayout("2.23", Struct("<4i"), CONNECT_INFO_BYTES, collects=False)
+"""172 bytes: 2.23.4 to 2.28.9."""
+CHECK_IN_2_18 = CheckInLayout("2.18", Struct("<2i"), ADDRESS_BYTES, collects=True)
+"""64 bytes: 2.22.3 and before."""
+
+_LAYOUTS = (CHECK_IN_2_29, CHECK_IN_2_23, CHECK_IN_2_18)
 
 
 def version_text(version_code: int) -> str:
@@ -273,34 +322,24 @@ def version_text(version_code: int) -> str:
 def layout_for(version_code: int) -> CheckInLayout:
     """The check-in layout of an NCCL release, given `ncclGetVersion`'s number (22304 is 2.23.4).
 
-    Raises UsageError before 2.23. Source: `struct extInfo` of 2.23.4, 2.28.9, 2.29.2 and 2.30.7.
+    Raises UsageError before 2.18. Source: `struct extInfo` of 2.18.3, 2.22.3, 2.23.4, 2.28.9,
+    2.29.2 and 2.30.7.
     """
     if version_code >= 22_900:
         return CHECK_IN_2_29
     if version_code >= 22_300:
         return CHECK_IN_2_23
+    if version_code >= 21_800:
+        return CHECK_IN_2_18
     raise UsageError(
-        f"NCCL {version_text(version_code)} has the {_COLLECT_CHECK_IN_BYTES}-byte check-in and a "
-        "root that collects every check-in before it replies: that formation is not there yet. "
-        "Use NCCL 2.23 or later"
+        f"this is NCCL {version_text(version_code)}, whose bootstrap emucoll doesn't know. Use "
+        "NCCL 2.18 or later"
     )
 
 
-_CONNECT_INFO_PADDING = bytes(CONNECT_INFO_BYTES - ADDRESS_BYTES)
-
-
-def pack_connect_info(a: Address) -> bytes:
-    """128 bytes: the address of a ring listener, zero-padded (`union ringConnectInfo`)."""
-    return pack_address(a) + _CONNECT_INFO_PADDING
-
-
-def unpack_connect_info(data: Buffer) -> Address:
-    """The address in exactly 128 bytes, whose padding is not looked at.
-
-    Raises RemoteProtocolError on another size or an unusable address.
-    """
-    _require("a connect info", data, CONNECT_INFO_BYTES)
-    return unpack_address(data)
+def layout_of_size(size: int) -> CheckInLayout:
+    """The check-in layout of `size` bytes (64, 172 or 176)."""
+    return next(layout for layout in _LAYOUTS if layout.size == size)
 
 
 # Several roots ----------------------------------------------------------------------------------
@@ -352,8 +391,3 @@ def check_in_with_previous_root(c: CheckIn) -> CheckIn | None:
 def _check_roots(nranks: int, nroots: int) -> None:
     if not 1 <= nroots <= nranks:
         raise LocalProtocolError(f"{nroots} roots for {nranks} ranks: there must be 1 to {nranks}")
-
-
-def layout_of_size(size: int) -> CheckInLayout:
-    """The check-in layout of `size` bytes (172 or 176)."""
-    return next(layout for layout in _LAYOUTS if layout.size == size)

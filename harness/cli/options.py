@@ -73,6 +73,12 @@ SPEC_OPTIONS = [
         help="Who serves as the store [builtin].",
     ),
     click.option(
+        "--roots",
+        type=int,
+        metavar="R",
+        help="Roots, with nccl-multiroot [one per 128 ranks].",
+    ),
+    click.option(
         "--workers",
         type=int,
         metavar="P",

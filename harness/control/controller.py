@@ -21,6 +21,7 @@ import zmq
 import zmq.asyncio
 
 from emucoll.errors import HarnessError
+from emucoll.formation.base import count_roots
 from emucoll.loading import find_formation, find_schedule
 from emucoll.plans.steps import one_allgather
 from harness.control import messages as m
@@ -84,6 +85,8 @@ class Outcome:
     finished: dict[str, m.Finished] = field(default_factory=dict)
     servers: dict[str, m.ServerReport] = field(default_factory=dict)
     server_versions: dict[str, str] = field(default_factory=dict)
+    check_in_bytes: int | None = None
+    """What the root takes for a check-in."""
     waiting: dict[str, m.WaitingRanks] = field(default_factory=dict)
     progress: dict[str, m.Progress] = field(default_factory=dict)
     pids: dict[str, int] = field(default_factory=dict)
@@ -111,6 +114,7 @@ class Controller:
         workers = [f"worker {index}" for index in range(len(placement.shares))]
         self._workers = workers
         self._server = server
+        self._nroots = count_roots(find_formation(spec.formation), spec.nranks, spec.roots)
         self.lifecycle = Lifecycle(frozenset(workers), frozenset({server}))
         self._on_progress = on_progress
         self._on_pids = on_pids
@@ -287,6 +291,7 @@ class Controller:
                 self._take(IsReady(name))
             case m.ServerReady():
                 self._ready[name] = message
+                self.outcome.check_in_bytes = message.check_in_bytes
                 if message.version:
                     self.outcome.server_versions[name] = message.version
                 self._take(IsReady(name))
@@ -400,15 +405,23 @@ class Controller:
         kills = any(
             isinstance(fault, ServerKill) and fault.server == self._server for fault in spec.inject
         )
+        formation = find_formation(spec.formation)
+        # With several roots, the first rank of each checks in with the previous one too.
+        check_ins = spec.nranks + (self._nroots if self._nroots > 1 else 0)
         return m.ServerSetup(
             kind="libnccl" if real else self._server,
             nranks=spec.nranks,
+            formation=spec.formation,
+            nroots=self._nroots,
+            several_roots=formation.ranks_per_root > 0,
+            check_in_bytes=formation.check_in.size,
+            windowed=self.placement.window is not None,
             source=self._sources.take(spec.ip),
             magic=self._magic,
             library=library or None,
             handshake_s=spec.handshake_s,
             deadline_s=spec.deadline_s,
-            kill_at=(spec.nranks + 1) // 2 if kills and not real else None,
+            kill_at=(check_ins + 1) // 2 if kills and not real else None,
         )
 
     def _external_kill_at(self) -> int | None:
@@ -428,7 +441,7 @@ class Controller:
         self._tell_workers(
             m.Start(
                 store=None if root else ready.address,
-                unique_id=ready.address if root else None,
+                unique_ids=ready.address if root else b"",
                 check_in_bytes=ready.check_in_bytes,
             )
         )

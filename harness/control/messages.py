@@ -14,7 +14,7 @@ from emucoll.collectives.table import Wrong
 from harness.spec import Spec
 from harness.work import Work
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Raised with every change that an older worker would not understand."""
 
 NO_PEER, PEER_ROOT, PEER_STORE, PEER_ALL = -1, -2, -3, -4
@@ -64,6 +64,15 @@ class ServerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="server-setup")
 
     kind: str
     nranks: int
+    formation: str
+    nroots: int
+    """0 for a store."""
+    several_roots: bool
+    """Could there be more, as the formation goes?"""
+    check_in_bytes: int
+    """What our own root takes."""
+    windowed: bool
+    """Not all ranks start together."""
     source: str
     magic: int
     library: str | None
@@ -73,8 +82,8 @@ class ServerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="server-setup")
 
 
 class ServerReady(msgspec.Struct, frozen=True, kw_only=True, tag="server-ready"):
-    """Where the server listens: a store's 28-byte address, or a root's 128-byte unique id and its
-    check-in's size.
+    """Where the server listens: a store's 28-byte address, or its roots' 128-byte unique ids, one
+    after another, and the size of their check-in.
     """
 
     address: bytes
@@ -118,10 +127,12 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, tag="prepared"):
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
-    """All ranks start. `store` is its 28-byte address, `unique_id` the root's 128 bytes."""
+    """All ranks start. `store` is its 28-byte address, `unique_ids` the roots' 128 bytes each, one
+    after another.
+    """
 
     store: bytes | None
-    unique_id: bytes | None
+    unique_ids: bytes
     check_in_bytes: int | None
 
 

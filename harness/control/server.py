@@ -1,13 +1,14 @@
-"""The process of one root or store: `python -m harness.control.server CONTROLLER ROLE`.
+"""The process of the roots or the store: `python -m harness.control.server CONTROLLER ROLE`.
 
-It brings up what the controller asks for (the built-in root or store on the seam, or the root
-thread of a real libnccl), says where it listens, and reports what it did when it is stopped. Never
-imports the command line or the reports.
+It brings up what the controller asks for (our own root or store on the seam, or the root thread of
+a real libnccl; of roots as many as there are to be), says where it listens, and reports what it did
+when it is stopped. Never imports the command line or the reports.
 """
 
 import asyncio
 import os
 import resource
+import secrets
 import signal
 import sys
 from collections.abc import Coroutine
@@ -16,10 +17,11 @@ from typing import Any
 from emucoll.errors import EmucollError, UsageError
 from emucoll.net.tcp import TcpClock, TcpNetwork
 from emucoll.servers.root import RootServer
-from emucoll.servers.root_state import RootState
+from emucoll.servers.root_state import CollectingRootState, RootState
 from emucoll.servers.store import StoreServer
+from emucoll.trace import Strangers
 from emucoll.wire.address import pack_address
-from emucoll.wire.nccl import CHECK_IN_2_29, UniqueId, layout_for, version_text
+from emucoll.wire.nccl import CheckInLayout, UniqueId, layout_for, layout_of_size, version_text
 from harness.control.link import Link
 from harness.control.loops import run_loop
 from harness.control.messages import Broken, ServerReady, ServerReport, ServerSetup, Stop
@@ -34,16 +36,17 @@ class Server:
         self._link = link
         self._setup = setup
         self._network: TcpNetwork | None = None
-        self._root: RootServer | None = None
+        self._roots: list[RootServer] = []
         self._store: StoreServer | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._checked_in = 0
         self._cpu_s = 0.0
 
     def start(self) -> ServerReady:
         """Listen; where."""
         ready = {
             "store": self._start_store,
-            "root": self._start_root,
+            "root": self._start_roots,
             "libnccl": self._start_libnccl,
         }[self._setup.kind]()
         self._cpu_s = _cpu_s()
@@ -54,38 +57,67 @@ class Server:
         self._network = TcpNetwork(setup.source)
         self._store = StoreServer(TcpClock(), setup.handshake_s, self._seen)
         listener = self._network.listen()
-        self._task = asyncio.create_task(self._guard(self._store.serve(listener)))
+        self._tasks.append(asyncio.create_task(self._guard(self._store.serve(listener))))
         return ServerReady(address=pack_address(listener.address))
 
-    def _start_root(self) -> ServerReady:
+    def _start_roots(self) -> ServerReady:
+        """Each on a listener of its own, all in this one process."""
+        layout = layout_of_size(self._setup.check_in_bytes)
+        self._network = TcpNetwork(self._setup.source)
+        ids = [
+            self._start_root(self._network, layout, iroot) for iroot in range(self._setup.nroots)
+        ]
+        return ServerReady(address=b"".join(ids), check_in_bytes=layout.size)
+
+    def _start_root(self, network: TcpNetwork, layout: CheckInLayout, iroot: int) -> bytes:
+        """Its unique id."""
         setup = self._setup
-        self._network = TcpNetwork(setup.source)
-        layout = CHECK_IN_2_29
-        self._root = RootServer(
-            self._network,
+        state: RootState | CollectingRootState = RootState(setup.nranks, iroot, setup.nroots)
+        if layout.collects:
+            state = CollectingRootState(setup.nranks)
+        magic = setup.magic if iroot == 0 else secrets.randbits(64)
+        root = RootServer(
+            network,
             TcpClock(),
-            RootState(setup.nranks),
-            setup.magic,
+            state,
+            magic,
             layout,
             setup.handshake_s,
-            self._seen,
+            self._seen_by_a_root,
         )
-        listener = self._network.listen()
-        self._task = asyncio.create_task(self._guard(self._root.serve(listener, setup.deadline_s)))
-        unique_id = UniqueId(setup.magic, listener.address, 0)
-        return ServerReady(address=unique_id.pack(), check_in_bytes=layout.size)
+        self._roots.append(root)
+        listener = network.listen()
+        serving = self._guard(root.serve(listener, setup.deadline_s))
+        self._tasks.append(asyncio.create_task(serving))
+        return UniqueId(magic, listener.address).pack()
 
     def _start_libnccl(self) -> ServerReady:
         from harness.external.libnccl import LibncclRoot, find_library
 
-        root = LibncclRoot(find_library(self._setup.library))
-        version = root.version()
-        layout = layout_for(version)
+        nccl = LibncclRoot(find_library(self._setup.library))
+        version = version_text(nccl.version())
+        layout = layout_for(nccl.version())
+        self._refuse_release(version, layout)
         return ServerReady(
-            address=root.unique_id().pack(),
+            address=b"".join(nccl.unique_id().pack() for _ in range(self._setup.nroots)),
             check_in_bytes=layout.size,
-            version=f"NCCL {version_text(version)}",
+            version=f"NCCL {version}",
         )
+
+    def _refuse_release(self, version: str, layout: CheckInLayout) -> None:
+        """Raise UsageError where the roots of this release can't do what is asked for."""
+        setup = self._setup
+        if setup.several_roots and not layout.has_roots:
+            raise UsageError(
+                f"NCCL {version} knows one root alone, and formation {setup.formation} asks for "
+                "several: use NCCL 2.23 or later, or --formation nccl-root-2.22"
+            )
+        if layout.collects and setup.windowed:
+            raise UsageError(
+                f"the root of NCCL {version} answers nobody before all {setup.nranks} ranks have "
+                "come, and with a start window they don't come all at once. Leave --start-window "
+                "out"
+            )
 
     async def _guard(self, serving: Coroutine[Any, Any, None]) -> None:
         try:
@@ -96,6 +128,10 @@ class Server:
             what = f"the {self._setup.kind} crashed: {type(error).__name__}: {error}"
             self._link.send(Broken(kind="harness", what=what))
 
+    def _seen_by_a_root(self, _its_own: int) -> None:
+        self._checked_in += 1
+        self._seen(self._checked_in)
+
     def _seen(self, check_ins: int) -> None:
         if check_ins == self._setup.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -103,26 +139,29 @@ class Server:
     def report(self) -> ServerReport:
         """What it did since it was ready."""
         counters = None if self._network is None else self._network.counters
-        served = self._root or self._store
+        served: list[RootServer | StoreServer] = [*self._roots]
+        if self._store is not None:
+            served.append(self._store)
+        dropped = [reason for each in served for reason in each.dropped]
         return ServerReport(
             work=Work(
                 messages=None if counters is None else counters.messages,
                 bytes=None if counters is None else counters.bytes_sent,
-                connections=None if served is None else served.connections,
-                retries=None if self._root is None else self._root.retries,
+                connections=sum(each.connections for each in served) if served else None,
+                retries=sum(root.retries for root in self._roots) if self._roots else None,
                 requests=None if self._store is None else self._store.state.requests,
                 syscalls=None if counters is None else counters.syscalls,
                 cpu_s=_cpu_s() - self._cpu_s,
                 peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             ),
-            dropped=[] if served is None else list(served.dropped),
-            dropped_count=0 if served is None else served.dropped.in_all,
+            dropped=dropped[: Strangers.KEPT],
+            dropped_count=sum(each.dropped.in_all for each in served),
         )
 
     def close(self) -> None:
         """Close every connection and listener."""
-        if self._task is not None:
-            self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
         if self._network is not None:
             self._network.close()
 

@@ -29,7 +29,7 @@ from emucoll.plans.steps import Gather, one_allgather
 from emucoll.rank import Job, Rank, Ring
 from emucoll.trace import IDLE, Metered, Trace, current_rank, enter_rank
 from emucoll.wire.address import ADDRESS_BYTES, pack_address, unpack_address
-from emucoll.wire.nccl import UniqueId, layout_of_size
+from emucoll.wire.nccl import layout_of_size, unpack_unique_ids
 from harness.control.inject import InjectedFault, RankFaults
 from harness.control.link import Link
 from harness.control.loops import run_loop
@@ -164,13 +164,13 @@ class Worker:
 
     def _start(self, start: Start) -> None:
         spec = self._spec
-        unique_id = None if start.unique_id is None else UniqueId.unpack(start.unique_id)
+        roots = unpack_unique_ids(start.unique_ids)
         self._job = Job(
             nranks=spec.nranks,
-            magic=self._setup.magic if unique_id is None else unique_id.magic,
+            magic=roots[0].magic if roots else self._setup.magic,
             comm=self._setup.comm,
             store=None if start.store is None else unpack_address(start.store),
-            root=unique_id,
+            roots=roots,
             check_in=None if start.check_in_bytes is None else layout_of_size(start.check_in_bytes),
             uid_stagger_rate=spec.uid_stagger_rate,
             uid_stagger_threshold=spec.uid_stagger_threshold,

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from emucoll.formation import FORMATIONS
+from emucoll.formation.base import count_roots
 from emucoll.loading import find_formation, find_schedule
 from emucoll.plans.steps import Gather, one_allgather
 from emucoll.trace import IDLE
+from emucoll.wire.nccl import layout_of_size
 from harness.control import messages as m
 from harness.control.controller import Outcome, Placement
 from harness.results.environment import Environment
@@ -138,7 +141,10 @@ def servers_of(spec: Spec, outcome: Outcome) -> dict[str, str]:
 def _formation(spec: Spec, outcome: Outcome) -> Formation:
     seconds = outcome.formation_s
     return Formation(
-        name=spec.formation, seconds=seconds, ranks_per_s=spec.nranks / seconds if seconds else None
+        name=spec.formation,
+        seconds=seconds,
+        ranks_per_s=spec.nranks / seconds if seconds else None,
+        roots=count_roots(find_formation(spec.formation), spec.nranks, spec.roots) or None,
     )
 
 
@@ -287,8 +293,32 @@ def warnings_of(spec: Spec, placement: Placement, outcome: Outcome) -> list[RunW
     if outcome.killed:
         text = f"{', '.join(outcome.killed)} did not stop when told to, and had to be killed"
         warnings.append(RunWarning(code="killed", text=text))
+    other = _root_version(spec, outcome)
+    if other is not None:
+        warnings.append(RunWarning(code="root-version", text=other))
     if spec.steps is not None and spec.steps < find_schedule(spec.allgather).rounds(spec.nranks):
         rounds = find_schedule(spec.allgather).rounds(spec.nranks)
         text = f"{spec.steps} of {rounds} steps were run; nothing is extrapolated"
         warnings.append(RunWarning(code="steps", text=text))
     return warnings
+
+
+def _root_version(spec: Spec, outcome: Outcome) -> str | None:
+    """That a real root is of other releases than the formation, if it is."""
+    if outcome.check_in_bytes is None:
+        return None
+    ours = find_formation(spec.formation).check_in
+    its = layout_of_size(outcome.check_in_bytes)
+    if its.collects == ours.collects:
+        return None
+    how = "answers nobody before everybody has come" if its.collects else "answers eagerly"
+    fitting = next(
+        formation.name
+        for formation in FORMATIONS.values()
+        if formation.server == "root" and formation.check_in.collects == its.collects
+    )
+    return (
+        f"the root is {outcome.server_versions['root']}, which {how}, while the ranks stagger and "
+        f"retry as formation {spec.formation} does, like those of other releases: formation "
+        f"{fitting} goes with this root"
+    )

@@ -7,7 +7,7 @@ Works on what processes reported; pure.
 import signal
 from array import array
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from emucoll.errors import HarnessError, UsageError
 from harness.control import messages as m
@@ -28,6 +28,8 @@ _SHOWN = 1000
 """Waiting ranks that a result lists; the text counts them all."""
 
 OK, WRONG, USAGE, HARNESS, INTERRUPTED = 0, 1, 2, 3, 130
+_CHECKED_IN = ("bootstrap.recv", "bootstrap.connect", "bootstrap.accept", "bootstrap.barrier")
+"""Phases of a rank that the root knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,7 @@ def _rank_failed(spec: Spec, trouble: Trouble) -> tuple[RunError, int]:
 def _deadline(spec: Spec, outcome: Outcome) -> RunError:
     waits = [wait for name, dump in outcome.waiting.items() for wait in _waits(name, dump, outcome)]
     waits.sort(key=lambda wait: wait.rank)
+    waits = _owed_by_the_root(waits, spec.nranks)
     silent = _silent_workers(outcome)
     culprit = _or_silent_peer(blame(waits), waits, silent)
     server = _silent_server(waits, culprit)
@@ -270,6 +273,21 @@ def _waits(name: str, dump: m.WaitingRanks, outcome: Outcome) -> list[Wait]:
     ]
 
 
+def _owed_by_the_root(waits: list[Wait], nranks: int) -> list[Wait]:
+    """A root that collects owes all ranks their answer as soon as the last has checked in: from
+    then on they wait for the root, and no longer for each other.
+    """
+    told = sum(wait.phase in _CHECKED_IN for wait in waits)
+    if told < nranks:
+        return waits
+    return [
+        replace(wait, peer=m.PEER_ROOT)
+        if (wait.phase, wait.peer) == ("bootstrap.recv", m.PEER_ALL)
+        else wait
+        for wait in waits
+    ]
+
+
 def blame(waits: list[Wait]) -> Wait | None:
     """Who holds the run up: the end of the longest chain of ranks that wait for ranks.
 
@@ -283,6 +301,9 @@ def blame(waits: list[Wait]) -> Wait | None:
     )
     if not waited_for:
         idle = [wait for wait in waits if wait.phase == "never-started"]
+        if not idle and any(wait.peer == m.PEER_ALL for wait in waits):
+            # Of those who keep all others waiting, the last is the one that a stagger lets go last.
+            idle = [wait for wait in waits if wait.peer == m.NO_PEER][-1:]
         return idle[0] if idle else None
     ends = [
         by_rank[rank]
@@ -310,19 +331,24 @@ def _circle(by_rank: dict[int, Wait], start: int) -> list[int]:
 def _evidence(culprit: Wait, waiting_for_it: list[int], stuck: list[Wait]) -> str:
     for_whom = _SERVERS.get(culprit.peer, f"rank {culprit.peer}")
     itself = f"waits for {for_whom}" if for_whom is not None else "waits for nobody"
-    some = ", ".join(str(rank) for rank in waiting_for_it[:8])
-    more = f" and {len(waiting_for_it) - 8} more" if len(waiting_for_it) > 8 else ""
-    others = (
-        f"rank {some} waits for it"
-        if len(waiting_for_it) == 1
-        else f"ranks {some}{more} wait for it"
-        if some
-        else "no rank waits for it"
-    )
     return (
-        f"rank {culprit.rank} is in phase {culprit.phase} and {itself}; {others}; "
+        f"rank {culprit.rank} is in phase {culprit.phase} and {itself}; "
+        f"{_waiters(waiting_for_it, stuck)}; "
         f"ranks that wait: {_by_phase(stuck)}"
     )
+
+
+def _waiters(waiting_for_it: list[int], stuck: list[Wait]) -> str:
+    some = ", ".join(str(rank) for rank in waiting_for_it[:8])
+    if len(waiting_for_it) == 1:
+        return f"rank {some} waits for it"
+    if waiting_for_it:
+        more = f" and {len(waiting_for_it) - 8} more" if len(waiting_for_it) > 8 else ""
+        return f"ranks {some}{more} wait for it"
+    for_all = sum(wait.peer == m.PEER_ALL for wait in stuck)
+    if for_all:
+        return f"{for_all} ranks wait for all ranks, this one among them"
+    return "no rank waits for it"
 
 
 def _cause(culprit: Wait) -> str:

@@ -11,8 +11,9 @@ import msgspec
 
 from emucoll.collectives.driver import PEER_CHUNK_BYTES
 from emucoll.errors import PreflightRefused, UsageError
+from emucoll.formation import FORMATIONS
+from emucoll.formation.base import count_roots
 from emucoll.loading import find_formation, find_schedule
-from emucoll.rank import stagger_s
 from harness.control.controller import Controller, Outcome, Placement
 from harness.control.inject import RankFaults
 from harness.control.lifecycle import Stage
@@ -38,8 +39,10 @@ def demand(spec: Spec) -> Demand:
     run = rounds if spec.steps is None else min(spec.steps, rounds)
     traffic = schedule.traffic(n, run, 1)
     peers = len(schedule.peers(n))
-    stagger = stagger_s(
-        spec.nranks - 1, spec.nranks, spec.uid_stagger_threshold, spec.uid_stagger_rate
+    nroots = count_roots(formation, n, spec.roots)
+    owned = -(-n // max(1, nroots))
+    stagger_s = formation.stagger_s(
+        owned - 1, owned, spec.uid_stagger_threshold, spec.uid_stagger_rate
     )
     return Demand(
         nranks=spec.nranks,
@@ -52,11 +55,14 @@ def demand(spec: Spec) -> Demand:
         listeners_per_rank=formation.listeners,
         uses_store="builtin" if store else "none",
         uses_root="none" if store else "builtin",
+        nroots=spec.roots if formation.ranks_per_root else nroots,
+        ranks_per_root=formation.ranks_per_root,
+        threads_per_root=int(spec.root.startswith("libnccl")),
         store_descriptors_per_unformed_rank=1 if store else 0,
         windowable=formation.windowable,
         cut_through=schedule.flow == "cut-through",
         messages_per_block=traffic.messages / traffic.blocks if traffic.blocks else 1.0,
-        stagger_s=0.0 if store else stagger,
+        stagger_s=stagger_s,
         ipv6=spec.ip == "6",
         workers=spec.workers,
         window=spec.start_window,
@@ -130,6 +136,7 @@ def refuse_impossible(spec: Spec) -> None:
     to corrupt, no libnccl.
     """
     RankFaults(spec, find_schedule(spec.allgather))
+    _refuse_roots(spec)
     server = find_formation(spec.formation).server
     if spec.root != "builtin" and server != "root":
         raise UsageError(
@@ -144,6 +151,18 @@ def refuse_impossible(spec: Spec) -> None:
             raise UsageError(
                 f"--inject {fault.server}:kill: formation {spec.formation} has no {fault.server}"
             )
+
+
+def _refuse_roots(spec: Spec) -> None:
+    formation = find_formation(spec.formation)
+    if spec.roots is None or formation.ranks_per_root:
+        return
+    has = "one root" if formation.server == "root" else f"no root, but a {formation.server}"
+    several = [each.name for each in FORMATIONS.values() if each.ranks_per_root]
+    raise UsageError(
+        f"--roots {spec.roots}: formation {spec.formation} has {has}; leave --roots out, or use "
+        f"--formation {' or '.join(several)}"
+    )
 
 
 def refuse_missing_worker(spec: Spec, layout: Plan) -> None:

@@ -1,7 +1,7 @@
 """A real NCCL root: NVIDIA's own library, which starts a root thread without any GPU or driver.
 
 For a process of its own, since the root lives in the process that asked for the unique id, and
-ends with it. What NCCL 2.28.9 and 2.32.3 do to that process:
+ends with it. What NCCL 2.18.3 to 2.32.3 do to that process:
 
 - With `NCCL_DEBUG` at INFO, the library logs to the C library's stdout, which no data should share.
   (`NCCL_DEBUG_FILE=/dev/stderr` is no way out: it truncates a stderr that is a file.)
@@ -28,6 +28,8 @@ _WHEELS = ("nvidia-nccl-cu12", "nvidia-nccl-cu13")
 _WHEEL_FILE = f"nvidia/nccl/lib/{_SONAME}"
 _SUCCESS = 0
 _INVALID_USAGE = 5
+_NO_INTERFACE = "no socket interface"
+"""What releases up to 2.23 say, and call it an internal error."""
 
 
 def find_library(path: str | None = None) -> Path:
@@ -115,7 +117,8 @@ class LibncclRoot:
         buffer = ctypes.create_string_buffer(UNIQUE_ID_BYTES)
         self._check("ncclGetUniqueId", self._get_unique_id(buffer))
         unique_id = UniqueId.unpack(buffer.raw)
-        if unique_id.magic == DEFAULT_COMM_MAGIC:
+        # 2.18 draws a magic all the same.
+        if unique_id.magic == DEFAULT_COMM_MAGIC or os.environ.get("NCCL_COMM_ID"):
             raise UsageError(
                 "NCCL_COMM_ID is set, in the environment or in an nccl.conf: libnccl then starts "
                 f"no root, but expects one at {unique_id.root}. Unset it"
@@ -134,7 +137,7 @@ class LibncclRoot:
         text = self._get_error_string(result).decode(errors="replace")
         detail = self._last_error()
         message = f"{what} of {self._library} failed: {text}" + (f": {detail}" if detail else "")
-        if result == _INVALID_USAGE:
+        if result == _INVALID_USAGE or _NO_INTERFACE in detail.lower():
             family = os.environ.get("NCCL_SOCKET_FAMILY")
             only = f" of family {family} (NCCL_SOCKET_FAMILY)" if family else ""
             raise UsageError(

@@ -35,6 +35,11 @@ class Demand:
     """Ports that it binds on its worker's source address, most at once."""
     uses_store: Server = "none"
     uses_root: Server = "none"
+    nroots: int | None = 1
+    """None for one per `ranks_per_root`."""
+    ranks_per_root: int | None = None
+    threads_per_root: int = 0
+    """That a root takes beside those of its process."""
     store_descriptors_per_unformed_rank: int = 0
     windowable: bool
     """May ranks be admitted a window at a time? Not where nobody is answered before all came."""
@@ -147,6 +152,20 @@ class Case:
         return [self.demand.uses_root, self.demand.uses_store].count("builtin")
 
     @property
+    def roots(self) -> int:
+        """All in one process; 0 if there are none."""
+        demand = self.demand
+        if demand.uses_root == "none":
+            return 0
+        asked = demand.nroots or ceil_div(self.nranks, demand.ranks_per_root or self.nranks)
+        return min(asked, self.nranks)
+
+    @property
+    def ranks_of_a_root(self) -> int:
+        """Who checks in with the root that owns most: with several, one of the next root's too."""
+        return ceil_div(self.nranks, self.roots) + (self.roots > 1) if self.roots else 0
+
+    @property
     def processes(self) -> int:
         """Workers, servers and the controller."""
         return self.workers + self.servers + 1
@@ -188,7 +207,13 @@ class Case:
     def sockets(self) -> int:
         """Those of ranks, and the far ends of those that lead to our store."""
         formed = self.nranks * self.demand.formed_descriptors
-        return formed + self.forming_bound * (self.extra_descriptors + self.store_descriptors)
+        forming = self.forming_bound * (self.extra_descriptors + self.store_descriptors)
+        return formed + forming + self.root_descriptors
+
+    @property
+    def root_descriptors(self) -> int:
+        """Of all roots: each a listener and one connection at a time. One alone isn't counted."""
+        return 2 * self.roots if self.roots > 1 else 0
 
     def fewest_by_descriptors(self, window: int | None) -> int:
         """Workers whose own descriptors just suffice, with a window of this size."""
@@ -240,15 +265,22 @@ class Case:
         """
         if self.demand.uses_root == self.demand.uses_store == "none":
             return 0
+        most = self.nranks if self.demand.uses_store != "none" else self.ranks_of_a_root
         if self.demand.ipv6:
-            return self.forming_bound
-        return min(self.most_ranks, self.demand.window or self.most_ranks)
+            return min(most, self.forming_bound)
+        return min(most, self.most_ranks, self.demand.window or self.most_ranks)
 
     @property
     def connections_per_rank(self) -> int:
         """In a whole run: one of the ring's, one to a store, one to and one from a root."""
         store = self.demand.uses_store != "none"
         return 1 + store + 2 * (self.demand.uses_root != "none")
+
+    @property
+    def connections(self) -> int:
+        """In a whole run. With several roots, the first rank of each checks in twice."""
+        again = self.roots if self.roots > 1 else 0
+        return self.nranks * self.connections_per_rank + again
 
     # -- Bytes
 

@@ -21,6 +21,8 @@ Unit = Literal["", "bytes", "pages"]
 WIDEST_RANGE = 65535 - 1024 + 1
 """Ports that a user may bind without privileges."""
 
+_NO_WINDOW = "this formation answers nobody before everybody has come"
+
 LOOPBACK_ADDRESSES = 2**24 - 2
 """127.0.0.1 to 127.255.255.254."""
 
@@ -139,6 +141,7 @@ def _descriptors(case: Case) -> Iterator[Limit]:
         arithmetic,
         remedy,
         source="hard limit of open files of a worker",
+        note=_all_at_once(case),
     )
     yield _limit(
         "descriptors_soft",
@@ -150,6 +153,11 @@ def _descriptors(case: Case) -> Iterator[Limit]:
         source="soft limit of open files of a worker",
         note="every process raises its own to the hard limit",
     )
+
+
+def _all_at_once(case: Case) -> str:
+    """Why nothing is spread over time."""
+    return "" if case.demand.windowable else f"{_NO_WINDOW}, so all ranks must fit at once"
 
 
 def _raise_nofile(need: int) -> str:
@@ -181,6 +189,36 @@ def _store_descriptors(case: Case) -> Iterator[Limit]:
     )
 
 
+def _roots(case: Case) -> Iterator[Limit]:
+    """Several roots share one process and one address."""
+    roots, reserve = case.roots, case.costs.reserve_descriptors
+    if roots < 2:
+        return
+    need = case.root_descriptors + reserve
+    yield _limit(
+        "root_descriptors",
+        case.machine.nofile_hard,
+        need,
+        f"{roots:,} roots × (a listener + a connection) + {reserve} of their process's own",
+        f"fewer --roots, or {_raise_nofile(need)}",
+        source="hard limit of open files of the roots' process",
+    )
+    yield _limit(
+        "root_ports",
+        case.half_range,
+        roots,
+        f"{roots:,} roots × a listener, all on one address",
+        "fewer --roots" + _or_wider_range(roots),
+        source="the half of the ports that the kernel gives to listeners first",
+    )
+
+
+def _or_wider_range(need: int) -> str:
+    if need > WIDEST_RANGE // 2:
+        return ""
+    return ", or sysctl -w net.ipv4.ip_local_port_range='1024 65535'"
+
+
 def _start_window(case: Case) -> Iterator[Limit]:
     if case.demand.window is None:
         return
@@ -202,7 +240,7 @@ def _start_window(case: Case) -> Iterator[Limit]:
             "all ranks in formation at once",
             "no --start-window",
             source="--start-window",
-            note="this formation answers nobody before everybody has come",
+            note=_NO_WINDOW,
         )
 
 
@@ -261,6 +299,7 @@ def _ports(case: Case) -> Iterator[Limit]:
         f"{listeners} + {to_server}",
         _more_ports(case, case.listeners + connections, WIDEST_RANGE),
         source=taken,
+        note=_all_at_once(case),
     )
     yield _limit(
         "listener_ports",
@@ -307,7 +346,7 @@ def _ports_for_connections(case: Case) -> int | None:
 
 
 def _backlogs(case: Case) -> Iterator[Limit]:
-    machine, need = case.machine, case.forming
+    machine = case.machine
     if machine.tcp_abort_on_overflow:
         overflow = "the others are reset, as tcp_abort_on_overflow is on"
     else:
@@ -321,11 +360,14 @@ def _backlogs(case: Case) -> Iterator[Limit]:
         if kind == "none":
             continue
         external = kind == "external"
+        several = name == "root" and case.roots > 1
+        need = min(case.forming, case.ranks_of_a_root) if name == "root" else case.forming
+        whom = f"one of {case.roots:,} roots" if several else f"the {name}"
         yield _limit(
             f"backlog_{name}",
             None if external else machine.somaxconn,
             need,
-            f"ranks that may connect to the {name} at once",
+            f"ranks that may connect to {whom} at once",
             f"sysctl -w net.core.somaxconn={need} net.ipv4.tcp_max_syn_backlog={need}",
             severity="warn",
             source=f"net.core.somaxconn of the {name}" + (", wherever it runs" * external),
@@ -335,7 +377,12 @@ def _backlogs(case: Case) -> Iterator[Limit]:
 
 def _connection_tables(case: Case) -> Iterator[Limit]:
     machine, each = case.machine, case.connections_per_rank
-    tracked, need, closed = machine.conntrack_count, case.nranks * each, case.nranks * (each - 1)
+    tracked, need, closed = (
+        machine.conntrack_count,
+        case.connections,
+        case.connections - case.nranks,
+    )
+    again = f" + {case.roots:,} ranks' second check-in" if case.roots > 1 else ""
     full = "a full table drops packets"
     if not tracked:
         full += ", if loopback is tracked: nothing is now"
@@ -343,7 +390,7 @@ def _connection_tables(case: Case) -> Iterator[Limit]:
         "conntrack",
         machine.conntrack_max,
         need,
-        f"{_of(case.nranks, 'rank')} × {_of(each, 'connection')}",
+        f"{_of(case.nranks, 'rank')} × {_of(each, 'connection')}{again}",
         f"sysctl -w net.netfilter.nf_conntrack_max={need + (tracked or 0)}",
         severity="refuse" if tracked else "warn",
         source="nf_conntrack_max",
@@ -354,7 +401,7 @@ def _connection_tables(case: Case) -> Iterator[Limit]:
         "time_wait",
         machine.tcp_max_tw_buckets,
         closed,
-        f"{_of(case.nranks, 'rank')} × {each - 1} closed while forming",
+        f"{_of(case.nranks, 'rank')} × {each - 1} closed while forming{again}",
         f"sysctl -w net.ipv4.tcp_max_tw_buckets={closed}",
         severity="warn",
         source="net.ipv4.tcp_max_tw_buckets",
@@ -467,8 +514,11 @@ def _cpu(case: Case) -> Iterator[Limit]:
 
 def _threads(case: Case) -> Iterator[Limit]:
     machine, each = case.machine, case.costs.threads_per_process
-    need = case.processes * each
+    of_roots = case.roots * case.demand.threads_per_root
+    need = case.processes * each + of_roots
     arithmetic = f"{case.processes:,} processes × {_of(each, 'thread')}"
+    if of_roots:
+        arithmetic += f" + {of_roots:,} of roots"
     ceilings = [most for most in (machine.pid_max, machine.threads_max) if most is not None]
     in_cgroup, running = need + (machine.cgroup_pids_used or 0), need + (machine.threads_used or 0)
     yield _limit(
@@ -504,6 +554,7 @@ _CHECKS: tuple[Callable[[Case], Iterator[Limit]], ...] = (
     _ranks,
     _descriptors,
     _store_descriptors,
+    _roots,
     _start_window,
     _open_files,
     _addresses,

@@ -113,6 +113,8 @@ def _formation(result: RunResult) -> list[str]:
     line = f"# formation {name}: {_count(result.nranks)} ranks in {formation.seconds:.3f} s"
     if formation.ranks_per_s is not None:
         line += f", {formation.ranks_per_s:.0f} ranks/s"
+    if formation.roots is not None and formation.roots > 1:
+        line += f", {formation.roots} roots"
     return [line]
 
 

@@ -69,6 +69,8 @@ class Formation(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     seconds: float | None = None
     ranks_per_s: float | None = None
+    roots: int | None = None
+    """How many there were; None without any."""
 
 
 class AllGather(msgspec.Struct, frozen=True, kw_only=True):

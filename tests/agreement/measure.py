@@ -6,25 +6,26 @@ Real TCP and virtual time must both give `expected`, to the message and to the b
 
 import asyncio
 import random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from emucoll.collectives import ALLGATHERS
 from emucoll.collectives.driver import Collective, run
 from emucoll.collectives.schedule import NEXT, PREV
 from emucoll.collectives.table import RecordTable, WrongBlocks
 from emucoll.formation import FORMATIONS
-from emucoll.formation.base import Formation
+from emucoll.formation.base import Formation, count_roots
 from emucoll.formation.tcpstore import address_key
-from emucoll.net.base import Listener, Network
+from emucoll.net.base import Network
 from emucoll.p2p import RingPeers
 from emucoll.plans.steps import one_allgather
 from emucoll.rank import Job, Rank, Ring
 from emucoll.servers.root import RootServer
-from emucoll.servers.root_state import RootState
+from emucoll.servers.root_state import CollectingRootState, RootState
 from emucoll.servers.store import StoreServer
 from emucoll.trace import Trace
 from emucoll.wire.address import ADDRESS_BYTES, pack_address
 from emucoll.wire.nccl import (
+    CHECK_IN_2_18,
     CHECK_IN_2_29,
     CONNECT_INFO_BYTES,
     HELLO_BYTES,
@@ -63,13 +64,15 @@ class Formed(NamedTuple):
     job: Job
 
 
-def expected(formation: str, allgather: str, n: int, record_bytes: int) -> Counts:
-    """The closed formula."""
-    forming, server, requests = {"tcpstore": _tcpstore, "nccl-root": _nccl_root}[formation](n)
+def expected(
+    formation: str, allgather: str, n: int, record_bytes: int, nroots: int | None = None
+) -> Counts:
+    """The closed formula. `nroots` is for formations that can have several: None for the usual."""
+    forming, server, requests = _FORMULAS[formation](n, nroots)
     return Counts(forming, _allgather(allgather, n, record_bytes), server, requests, requests)
 
 
-def _tcpstore(n: int) -> tuple[Sent, Sent, int]:
+def _tcpstore(n: int, _: int | None) -> tuple[Sent, Sent, int]:
     """Meta's ring_hybrid in TCPStore's bytes (protocols/nccl-bootstrap.md and tcpstore.md).
 
     A rank sends VALIDATE (opcode, u32) and PING (opcode, u32), SET of its own key (opcode, two
@@ -84,7 +87,7 @@ def _tcpstore(n: int) -> tuple[Sent, Sent, int]:
     return Sent(6 * n, n * a_rank + 3 * keys, 2 * n), Sent(3 * n, n * a_rank_hears, 0), 5 * n
 
 
-def _nccl_root(n: int) -> tuple[Sent, Sent, int]:
+def _nccl_root(n: int, _: int | None = None) -> tuple[Sent, Sent, int]:
     """NCCL 2.23 and later with one root (protocols/nccl-bootstrap.md), the check-in of 2.29.
 
     A rank sends its root a hello and the framed check-in of 176 bytes, and rank + 1 a hello. The
@@ -94,6 +97,37 @@ def _nccl_root(n: int) -> tuple[Sent, Sent, int]:
     a_rank = HELLO_BYTES + (LENGTH_BYTES + CHECK_IN_2_29.size) + HELLO_BYTES
     a_rank_hears = HELLO_BYTES + LENGTH_BYTES + CONNECT_INFO_BYTES
     return Sent(3 * n, n * a_rank, 2 * n), Sent(2 * n, n * a_rank_hears, n), 0
+
+
+def _nccl_root_2_22(n: int, _: int | None) -> tuple[Sent, Sent, int]:
+    """NCCL 2.22 and before: the check-in has 64 bytes, what the root answers 28 (an address)."""
+    a_rank = HELLO_BYTES + (LENGTH_BYTES + CHECK_IN_2_18.size) + HELLO_BYTES
+    a_rank_hears = HELLO_BYTES + LENGTH_BYTES + ADDRESS_BYTES
+    return Sent(3 * n, n * a_rank, 2 * n), Sent(2 * n, n * a_rank_hears, n), 0
+
+
+def _nccl_multiroot(n: int, nroots: int | None) -> tuple[Sent, Sent, int]:
+    """As with one root; but with several the first rank of each checks in with the previous one as
+    well. A root answers those whom it owns, so all roots together answer as one does.
+    """
+    forming, server, requests = _nccl_root(n)
+    nroots = nroots or -(-n // 128)
+    again = nroots if nroots > 1 else 0
+    a_check_in = HELLO_BYTES + (LENGTH_BYTES + CHECK_IN_2_29.size)
+    forming = Sent(
+        forming.messages + 2 * again,
+        forming.bytes + again * a_check_in,
+        forming.connections + again,
+    )
+    return forming, server, requests
+
+
+_FORMULAS = {
+    "tcpstore": _tcpstore,
+    "nccl-root": _nccl_root,
+    "nccl-root-2.22": _nccl_root_2_22,
+    "nccl-multiroot": _nccl_multiroot,
+}
 
 
 def _allgather(name: str, n: int, record_bytes: int) -> Sent:
@@ -115,12 +149,17 @@ def _allgather(name: str, n: int, record_bytes: int) -> Sent:
 
 
 async def measure(
-    world: World, formation: str, allgather: str, n: int, record_bytes: int
+    world: World,
+    formation: str,
+    allgather: str,
+    n: int,
+    record_bytes: int,
+    nroots: int | None = None,
 ) -> Counts:
     """Form a ring of `n` ranks, check that everybody has the right neighbours, run the AllGather
     and verify it.
     """
-    formed = await form(world, FORMATIONS[formation], n)
+    formed = await form(world, FORMATIONS[formation], n, nroots)
     before = world.sent(formed.ranks_network)
     await check_neighbours(formed)
     between = world.sent(formed.ranks_network)
@@ -137,11 +176,14 @@ async def measure(
     )
 
 
-async def form(world: World, formation: Formation, n: int) -> Formed:
+async def form(world: World, formation: Formation, n: int, nroots: int | None = None) -> Formed:
     """Bring up a server of the kind it needs, and `n` ranks as one process has them."""
     servers, network = world.network(), world.network()
-    listener = servers.listen()
-    job, store, serving = _serve(world, formation, n, servers, listener)
+    if formation.server == "store":
+        job, store, serving = _serve_store(world, n, servers)
+    else:
+        nroots = count_roots(formation, n, nroots)
+        job, store, serving = _serve_roots(world, formation, n, nroots, servers)
     trace, jitter = Trace(n, world.clock.now), random.Random(1)
     ranks = [Rank(r, r, network, world.clock, trace, jitter) for r in range(n)]
     rings = await asyncio.gather(*(formation.form(rank, job) for rank in ranks))
@@ -153,19 +195,34 @@ async def form(world: World, formation: Formation, n: int) -> Formed:
     return Formed(ranks, rings, network, servers, store, job)
 
 
-def _serve(
-    world: World, formation: Formation, n: int, network: Network, listener: Listener
-) -> tuple[Job, StoreServer | None, "asyncio.Task[None]"]:
-    if formation.server == "store":
-        store = StoreServer(world.clock)
-        job = Job(n, MAGIC, COMM, store=listener.address)
-        return job, store, asyncio.create_task(store.serve(listener))
-    root = RootServer(network, world.clock, RootState(n), MAGIC, CHECK_IN_2_29)
-    unique_id = UniqueId(MAGIC, listener.address)
+Serving = tuple[Job, StoreServer | None, "asyncio.Future[Any]"]
+
+
+def _serve_store(world: World, n: int, network: Network) -> Serving:
+    listener = network.listen()
+    store = StoreServer(world.clock)
+    job = Job(n, MAGIC, COMM, store=listener.address)
+    return job, store, asyncio.create_task(store.serve(listener))
+
+
+def _serve_roots(
+    world: World, formation: Formation, n: int, nroots: int, network: Network
+) -> Serving:
+    """Each root has a listener and a magic of its own."""
+    layout = formation.check_in
+    ids, serving = [], []
+    for iroot in range(nroots):
+        state: RootState | CollectingRootState = RootState(n, iroot, nroots)
+        if layout.collects:
+            state = CollectingRootState(n)
+        root = RootServer(network, world.clock, state, MAGIC + iroot, layout)
+        listener = network.listen()
+        ids.append(UniqueId(MAGIC + iroot, listener.address))
+        serving.append(root.serve(listener, 60.0))
     job = Job(
-        n, MAGIC, COMM, root=unique_id, check_in=CHECK_IN_2_29, uid_stagger_rate=100_000.0
+        n, MAGIC, COMM, roots=tuple(ids), check_in=layout, uid_stagger_rate=100_000.0
     )  # the stagger itself is a wait, and sends nothing
-    return job, None, asyncio.create_task(root.serve(listener, 60.0))
+    return job, None, asyncio.gather(*serving)
 
 
 async def check_neighbours(formed: Formed) -> None:

@@ -24,10 +24,32 @@ async def test_every_count_is_the_formula(
     assert counts == expected(formation, allgather, n, record_bytes)
 
 
+@pytest.mark.parametrize(
+    ("n", "nroots"), [(1, 1), (2, 2), (3, 2), (8, 8), (15, 4), (64, 3), (257, 1), (257, 16)]
+)
+async def test_every_count_with_several_roots(world: World, n: int, nroots: int) -> None:
+    counts = await measure(world, "nccl-multiroot", "ring-pipelined", n, 28, nroots)
+    assert counts == expected("nccl-multiroot", "ring-pipelined", n, 28, nroots)
+
+
 def test_the_formula_by_hand() -> None:
     """Three ranks: NCCL's ring, 28-byte records, counted on paper."""
     assert expected("nccl-root", "ring", 3, 28) == Counts(
         forming=Sent(9, 3 * (12 + 4 + 176 + 12), 6),
+        gathering=Sent(12, 6 * (4 + 28), 0),
+        server=Sent(6, 3 * (12 + 4 + 128), 3),
+        requests=0,
+        served=0,
+    )
+    assert expected("nccl-root-2.22", "ring", 3, 28) == Counts(
+        forming=Sent(9, 3 * (12 + 4 + 64 + 12), 6),
+        gathering=Sent(12, 6 * (4 + 28), 0),
+        server=Sent(6, 3 * (12 + 4 + 28), 3),
+        requests=0,
+        served=0,
+    )
+    assert expected("nccl-multiroot", "ring", 3, 28, 2) == Counts(
+        forming=Sent(9 + 4, 3 * (12 + 4 + 176 + 12) + 2 * (12 + 4 + 176), 6 + 2),
         gathering=Sent(12, 6 * (4 + 28), 0),
         server=Sent(6, 3 * (12 + 4 + 128), 3),
         requests=0,

@@ -52,6 +52,46 @@ PAIRS = {
         (1, 120), (2, 28), (3, 0), (5, 2320), (8, 1 << 20), (15, 1), (64, 28), (257, 0),
         (1024, 28),
     ],
+    ("nccl-root-2.22", "ring-pipelined"): [
+        (1, 2320), (2, 1), (3, 28), (5, 28), (8, 120), (15, 0), (64, 28), (257, 2320),
+        (1024, 120), (3, 1 << 20),
+    ],
+    ("nccl-root-2.22", "ring"): [
+        (1, 1 << 20), (2, 2320), (3, 0), (5, 28), (8, 1), (15, 120), (64, 120), (257, 28),
+        (1024, 0),
+    ],
+    ("nccl-multiroot", "ring-pipelined"): [
+        (1, 1), (2, 120), (3, 28), (5, 1 << 20), (8, 0), (15, 2320), (64, 28), (257, 0),
+        (1024, 28),
+    ],
+    ("nccl-multiroot", "ring"): [
+        (1, 0), (2, 28), (3, 120), (5, 2320), (8, 1 << 20), (15, 1), (64, 0), (257, 120),
+        (1024, 0),
+    ],
+    ("nccl-root-2.22", "ring-bidir"): [
+        (1, 28), (2, 1), (3, 120), (5, 28), (8, 2320), (15, 0), (64, 120), (257, 28),
+        (1024, 0), (15, 1 << 20),
+    ],
+    ("nccl-multiroot", "ring-bidir"): [
+        (1, 0), (2, 120), (3, 1), (5, 28), (8, 1 << 20), (15, 2320), (64, 28), (257, 120),
+        (1024, 0),
+    ],
+    ("nccl-root-2.22", "ring-bidir-headerless"): [
+        (1, 1), (2, 2320), (3, 28), (5, 120), (8, 0), (15, 1 << 20), (64, 1), (257, 28),
+        (1024, 0),
+    ],
+    ("nccl-multiroot", "ring-bidir-headerless"): [
+        (1, 2320), (2, 28), (3, 0), (5, 1 << 20), (8, 1), (15, 28), (64, 120), (257, 2320),
+        (1024, 0),
+    ],
+    ("nccl-root-2.22", "bruck"): [
+        (1, 0), (2, 1), (3, 2320), (5, 120), (8, 28), (15, 1 << 20), (64, 0), (257, 28),
+        (1024, 120),
+    ],
+    ("nccl-multiroot", "bruck"): [
+        (1, 28), (2, 2320), (3, 1 << 20), (5, 0), (8, 120), (15, 28), (64, 1), (257, 120),
+        (1024, 28),
+    ],
 }  # fmt: skip
 """Lockstep costs a microsecond of CPU or ten a message, so its 1,024 ranks send the sizes alone."""
 
@@ -86,4 +126,9 @@ def test_a_run(formation: str, allgather: str, n: int, record_bytes: int) -> Non
     assert all(each.transfers == n * (n - 1) for each in result.allgathers)
     assert result.descriptors.held_per_rank == 3
     assert result.work.ranks is not None
-    assert result.work.ranks.connections == n * (2 + (len(peers) if record_bytes else 0))
+    assert result.formation is not None
+    roots = result.formation.roots or 0
+    assert roots == {"tcpstore": 0, "nccl-multiroot": -(-n // 128)}.get(formation, 1)
+    again = roots if roots > 1 else 0
+    each = 2 + (len(peers) if record_bytes else 0)
+    assert result.work.ranks.connections == n * each + again

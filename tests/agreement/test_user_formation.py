@@ -135,7 +135,7 @@ async def start(world: World, formation: str) -> tuple[Worker, Controller]:
     )
     worker = Worker(cast(Link, controller), setup)
     worker._tasks.add(serving)  # ends with the worker
-    worker.handle(Start(store=pack_address(listener.address), unique_id=None, check_in_bytes=None))
+    worker.handle(Start(store=pack_address(listener.address), unique_ids=b"", check_in_bytes=None))
     return worker, controller
 
 

@@ -9,7 +9,12 @@ import pytest
 
 from tests.cli.command import Commands, Running, send, sockets
 
-FORMATIONS = [("tcpstore", "store"), ("nccl-root", "root")]
+FORMATIONS = [
+    ("tcpstore", "store"),
+    ("nccl-root", "root"),
+    ("nccl-root-2.22", "root"),
+    ("nccl-multiroot", "root"),
+]
 LONG_ALLGATHER = ("-np", 512, "--allgather", "ring", "--record-bytes", 120)
 LONG_FORMATION = (
     *("-np", 64, "--formation", "nccl-root"),
@@ -125,6 +130,7 @@ def test_killed_while_the_processes_start(emucoll: Commands) -> None:
     [
         ("tcpstore", "bootstrap.get_key", 5),
         ("nccl-root", "bootstrap.recv", 5),
+        ("nccl-multiroot", "bootstrap.recv", 5),
         ("tcpstore", "bootstrap.get_key", 0),
     ],
 )
@@ -151,6 +157,32 @@ def test_a_rank_that_never_starts(emucoll: Commands, formation: str, phase: str,
         key=lambda wait: wait["rank"],
     )
     assert len(error["waiting"]) == n - 1
+
+
+def test_a_rank_that_never_starts_keeps_all_from_a_root_that_collects(emucoll: Commands) -> None:
+    flags = ("-np", 12, "--formation", "nccl-root-2.22", "--workers", 2, "--deadline", "3s")
+    ended = emucoll("run", *flags, "--inject", "rank=5:never-start", "--json")
+    error = ended.error
+    assert ended.exit_code == 3
+    assert error["what"].endswith("while the ring was forming: rank 5 holds it up")
+    assert (error["rank"], error["phase"], error["worker"]) == (5, "never-started", 0)
+    assert "11 ranks wait for all ranks, this one among them" in error["evidence"]
+    assert error["cause"] == "injected: --inject rank=5:never-start"
+    assert {wait["phase"] for wait in error["waiting"]} == {"bootstrap.recv"}
+    assert len(error["waiting"]) == 11
+
+
+def test_a_root_that_has_collected_all_and_answers_nobody(emucoll: Commands) -> None:
+    """It stands still while the ranks check in: the kernel takes what they say."""
+    flags = ("-np", 500, "--formation", "nccl-root-2.22", "--workers", 1, "--deadline", "5s")
+    with emucoll.start("run", *flags, "--json") as running:
+        pids = running.published_pids()
+        running.until(lambda: len(sockets(pids["worker 0"])) > 500)
+        send(pids["root"], signal.SIGSTOP)
+        ended = running.end()
+    assert (ended.exit_code, ended.error["peer"]) == (3, "root")
+    assert ended.error["what"].endswith("while the ring was forming: the root does not answer")
+    assert "500 of 500 ranks wait for the root" in ended.error["evidence"]
 
 
 def test_the_only_rank_never_starts(emucoll: Commands) -> None:

@@ -45,6 +45,35 @@ def test_the_schedule_of_the_readme_as_shown(emucoll: Commands, tmp_path: Path) 
     assert (ended.exit_code, ended.document["wrong"]) == (1, 1)
 
 
+ROOTED = """
+from emucoll.formation.nccl import NcclMultiRoot, NcclRoot222
+
+class Tens(NcclMultiRoot):
+    ranks_per_root = 10
+
+class Late(NcclRoot222):
+    def stagger_s(self, local_id, owned, threshold, rate):
+        return 0.2
+"""
+
+
+def test_ones_own_choice_of_roots(emucoll: Commands, tmp_path: Path) -> None:
+    """What a formation says of its roots reaches them and the limits, by a dotted path too."""
+    (tmp_path / "rooted.py").write_text(ROOTED)
+    flags = ("-np", 64, "--workers", 2, "--json")
+    document = emucoll("run", *flags, "--formation", "rooted:Tens", cwd=tmp_path).document
+    assert (document["ok"], document["formation"]["roots"]) == (True, 7)
+    assert document["work"]["root"]["connections"] == 2 * 64 + 7
+    asked = ("--formation", "rooted:Tens", "--roots", 3)
+    assert emucoll("run", *flags, *asked, cwd=tmp_path).document["formation"]["roots"] == 3
+    document = emucoll("run", *flags, "--formation", "rooted:Late", cwd=tmp_path).document
+    assert (document["ok"], document["work"]["root"]["bytes"]) == (True, 64 * (12 + 4 + 28))
+    [delay] = [each for each in document["phases"] if each["name"] == "bootstrap.delay"]
+    assert delay["p50_s"] >= 0.2
+    refused = emucoll("run", *flags, "--formation", "rooted:Late", "--roots", 2, cwd=tmp_path)
+    assert (refused.exit_code, "has one root" in refused.error["what"]) == (2, True)
+
+
 MINE = """
 from emucoll.formation.base import Formation
 from emucoll.formation.tcpstore import TcpStoreRing

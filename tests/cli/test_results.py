@@ -21,7 +21,7 @@ RUN = {
 }
 INSIDE = {
     "environment": {"version", "python", "kernel", "cores", "memory_bytes", "nofile", "loop"},
-    "formation": {"name", "seconds", "ranks_per_s"},
+    "formation": {"name", "seconds", "ranks_per_s", "roots"},
     "allgathers": {
         *("name", "record_bytes", "seconds", "steps", "of_steps", "transfers", "transfers_per_s"),
         *("algbw", "busbw", "wrong"),
@@ -108,7 +108,7 @@ def test_names(emucoll: Commands, command: str) -> None:
     assert (
         names
         == {
-            "formations": {"tcpstore", "nccl-root"},
+            "formations": {"tcpstore", "nccl-root", "nccl-root-2.22", "nccl-multiroot"},
             "allgathers": {
                 *("ring", "ring-bidir", "ring-bidir-headerless", "ring-pipelined"),
                 "bruck",
@@ -132,6 +132,8 @@ def test_doctor_has_the_keys_of_the_contract(emucoll: Commands) -> None:
         (1, "nccl-root", "ring-pipelined", 0),
         (2, "tcpstore", "ring-pipelined", 0),
         (2, "nccl-root", "ring", 0),
+        (1, "nccl-root-2.22", "ring", 0),
+        (2, "nccl-root-2.22", "ring-pipelined", 28),
     ],
 )
 def test_one_and_two_ranks_and_records_of_no_bytes(
@@ -147,12 +149,35 @@ def test_one_and_two_ranks_and_records_of_no_bytes(
 
 @needs_ipv6
 @pytest.mark.parametrize(
-    ("formation", "n"), [("tcpstore", 5), ("tcpstore", 64), ("nccl-root", 5), ("nccl-root", 64)]
+    ("formation", "n"),
+    [
+        ("tcpstore", 5),
+        ("tcpstore", 64),
+        ("nccl-root", 5),
+        ("nccl-root", 64),
+        ("nccl-root-2.22", 64),
+    ],
 )
 def test_ipv6(emucoll: Commands, formation: str, n: int) -> None:
     ended = emucoll("run", "-np", n, "--ip", 6, "--formation", formation, "--json")
     assert (ended.exit_code, ended.document["wrong"]) == (0, 0)
     assert ended.document["spec"]["ip"] == "6"
+
+
+@pytest.mark.parametrize(("n", "roots"), [(5, 5), (64, 3), (300, None)])
+def test_what_several_roots_did_is_one_sum(emucoll: Commands, n: int, roots: int | None) -> None:
+    asked = () if roots is None else ("--roots", roots)
+    flags = ("-np", n, "--formation", "nccl-multiroot", *asked)
+    document = emucoll("run", *flags, "--json").document
+    count = roots or 3
+    assert (document["wrong"], document["formation"]["roots"]) == (0, count)
+    assert document["spec"]["roots"] == roots
+    root, ranks = document["work"]["root"], document["work"]["ranks"]
+    assert (ranks["connections"], ranks["retries"]) == (2 * n + count, 0)
+    assert (root["connections"], root["retries"]) == (2 * n + count, 0)
+    assert root["messages"] == 2 * n
+    table = emucoll("run", *flags).out.decode()
+    assert f" ranks/s, {count} roots\n" in table
 
 
 def test_asyncio_does_where_uvloop_is_missing(emucoll: Commands, tmp_path: Path) -> None:

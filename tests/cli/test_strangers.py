@@ -68,12 +68,17 @@ def standing_still(pid: int) -> Iterator[None]:
         send(pid, signal.SIGCONT)
 
 
-def scan_nccl_root(running: Running, scanner: Scanner) -> None:
+def scan_nccl_root(running: Running, scanner: Scanner, roots: int = 1) -> None:
     """While the root stands still nobody's listener has had its peer."""
     pids = running.pids()
     running.until(lambda: sum(len(sockets(pids[f"worker {i}"])) for i in (0, 1)) > 80)
     with standing_still(pids["root"]):
-        scanner.visit(running, {"controller": 1, "root": 1, "worker 0": 20, "worker 1": 20})
+        scanner.visit(running, {"controller": 1, "root": roots, "worker 0": 20, "worker 1": 20})
+
+
+def scan_two_roots(running: Running, scanner: Scanner) -> None:
+    """Both are in one process."""
+    scan_nccl_root(running, scanner, roots=2)
 
 
 def scan_tcpstore(running: Running, scanner: Scanner) -> None:
@@ -90,6 +95,7 @@ def scan_tcpstore(running: Running, scanner: Scanner) -> None:
     [
         (("-np", 128, "--record-bytes", 0, "--inject", "rank=127:slow=500"), scan_tcpstore),
         (("-np", 40, "--formation", "nccl-root", *STAGGER), scan_nccl_root),
+        (("-np", 40, "--formation", "nccl-multiroot", "--roots", 2, *STAGGER), scan_two_roots),
     ],
 )
 def test_a_scanner_at_every_listener(

@@ -49,6 +49,18 @@ def allow_files(hard: int) -> Callable[[], None]:
         (["-np", "4", "--inject", "sotre:kill"], "did you mean 'store:kill'?"),
         (["-np", "4", "--inject", "rank=4:raise"], "there is no rank 4, expected 0 to 3"),
         (["-np", "4", "--inject", "worker=9:kill"], "there is no worker 9, expected 0 to 3"),
+        (
+            ["-np", "4", "--roots", "2"],
+            "--roots 2: formation tcpstore has no root, but a store; leave --roots out, or use "
+            "--formation nccl-multiroot",
+        ),
+        (["-np", "4", "--formation", "nccl-root", "--roots", "1"], "nccl-root has one root; leave"),
+        (["-np", "4", "--formation", "nccl-root-2.22", "--roots", "2"], "has one root; leave"),
+        (
+            ["-np", "4", "--formation", "nccl-multiroot", "--roots", "5"],
+            "--roots is 5: expected at most 4",
+        ),
+        (["-np", "4", "--formation", "nccl-multiroot", "--roots", "0"], "expected at least 1"),
         (["-np", "4", "--inject", "root:kill"], "formation tcpstore has no root"),
         (["-np", "1", "--inject", "worker=0:kill"], "no block arrives"),
     ],
@@ -102,6 +114,21 @@ def test_too_many_for_the_descriptors_is_refused_with_the_most_that_fits(
     assert emucoll("run", "-np", most, "--workers", 1, "--json", **few).exit_code == 0
     more = emucoll("doctor", "-np", most + 1, "--workers", 1, "--json", **few)
     assert more.exit_code == 2
+
+
+def test_what_does_not_fit_at_once_is_refused_where_nobody_is_answered_before_all_came(
+    emucoll: Commands,
+) -> None:
+    few = {"preexec_fn": allow_files(200)}
+    collects = ("--formation", "nccl-root-2.22", "--json")
+    refused = emucoll("run", "-np", 1000, "--workers", 1, *collects, **few)
+    assert refused.exit_code == 2
+    assert "so all ranks must fit at once" in refused.error["evidence"]
+    windowed = emucoll("run", "-np", 64, "--start-window", 5, *collects)
+    assert windowed.exit_code == 2
+    said = windowed.error["evidence"]
+    assert "this formation answers nobody before everybody has come" in said
+    assert "remedy: no --start-window" in said
 
 
 def test_a_limit_too_small_for_even_one_rank(emucoll: Commands) -> None:

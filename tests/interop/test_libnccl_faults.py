@@ -15,7 +15,7 @@ SLOW = ("--uid-stagger-threshold", 1, "--uid-stagger-rate", 16)
 """Rank r checks in after r / 16 s."""
 
 
-@pytest.fixture(scope="module", params=["2.28.9", "2.32.3"])
+@pytest.fixture(scope="module", params=["2.23.4", "2.28.9", "2.32.3"])
 def root(request: pytest.FixtureRequest) -> tuple[object, ...]:
     """The flags for a root of this release."""
     try:

@@ -108,3 +108,19 @@ def test_a_peer_of_a_worker_that_did_not_answer() -> None:
     culprit = blame(waits((KEY, 1), (KEY, 7)))
     assert culprit is not None
     assert (culprit.rank, culprit.peer) == (1, 7)
+
+
+def test_a_rank_that_keeps_everybody_from_a_root_that_collects() -> None:
+    """Nobody waits for it by name."""
+    ranks = [("bootstrap.recv", PEER_ALL)] * 6
+    ranks[4] = ("bootstrap.create", NO_PEER)
+    culprit = blame(waits(*ranks))
+    assert culprit is not None
+    assert culprit.rank == 4
+
+
+def test_a_stagger_that_takes_too_long_ends_at_its_last() -> None:
+    ranks = [("bootstrap.recv", PEER_ALL)] * 3 + [("bootstrap.delay", NO_PEER)] * 3
+    culprit = blame(waits(*ranks))
+    assert culprit is not None
+    assert culprit.rank == 5

@@ -14,13 +14,21 @@ from emucoll.formation.base import (
     accept_bootstrap,
     connect,
     connect_bootstrap,
-    nccl_backoff,
+    count_roots,
 )
-from emucoll.formation.tcpstore import StoreClient, address_key, ncclx_backoff
+from emucoll.formation.tcpstore import StoreClient, address_key, ncclx_pauses
 from emucoll.net.base import LISTEN_BACKLOG, Address, Channel, Listener, Network
+from emucoll.net.retries import RETRIED, nccl_backoff, nccl_backoff_2_23, pause_s
 from emucoll.rank import Job, Rank, stagger_s
 from emucoll.trace import Trace
-from emucoll.wire.nccl import HELLO_BYTES, SocketType, pack_hello
+from emucoll.wire.nccl import (
+    CHECK_IN_2_29,
+    HELLO_BYTES,
+    SocketType,
+    UniqueId,
+    frame,
+    pack_hello,
+)
 from tests.worlds import World, default_world
 
 MAGIC = 0xABCD_EF01_2345_6789
@@ -82,14 +90,26 @@ def refused(code: int = errno.ECONNREFUSED) -> ConnectFailed:
 
 
 def test_nccls_pauses() -> None:
-    pauses = list(nccl_backoff())
+    backoff = nccl_backoff()
+    codes = itertools.cycle(RETRIED)  # they are counted together
+    pauses = list(iter(lambda: pause_s(backoff, next(codes)), None))
     assert len(pauses) == 34
     assert pauses[:3] == pytest.approx([0.1, 0.2, 0.3])
     assert sum(pauses) == pytest.approx(59.5)
 
 
+def test_the_pauses_of_2_23_and_before() -> None:
+    backoff = nccl_backoff_2_23()
+    refused = list(iter(lambda: pause_s(backoff, errno.ECONNREFUSED), None))
+    assert refused == [0.001] * 19_999, "the 20,000th is fatal"
+    timed_out = list(iter(lambda: pause_s(backoff, errno.ETIMEDOUT), None))
+    assert timed_out == [0.001] * 2, "counted apart; the third is fatal"
+    for code in (errno.EINTR, errno.EAGAIN, errno.EHOSTUNREACH):
+        assert pause_s(backoff, code) is None
+
+
 def test_ncclxs_pauses() -> None:
-    pauses = list(itertools.islice(ncclx_backoff(random.Random(1)), 200))
+    pauses = list(itertools.islice(ncclx_pauses(random.Random(1)), 200))
     for pause, base in zip(pauses, [0.5, 0.75, 1.125, 1.6875, 2.53125] + [3.0] * 195, strict=True):
         assert 0.9 * base <= pause <= 1.1 * base
     assert len(set(pauses)) == 200, "jittered"
@@ -132,6 +152,21 @@ async def test_retries_come_to_an_end() -> None:
     assert len(clock.slept) == rank.trace.retries == 34
 
 
+async def test_a_rank_of_2_22_retries_what_that_release_did(world: World) -> None:
+    formation = FORMATIONS["nccl-root-2.22"]
+    listener = world.network().listen()
+    clock = Clock()
+    failures: list[EmucollError] = [refused()] * 50 + [refused(errno.ETIMEDOUT)]
+    rank = make_rank(Failing(failures, world.network()), clock)
+    (await connect_bootstrap(rank, listener.address, job(), formation.backoff())).close()
+    assert clock.slept == [0.001] * 51
+    for failure in (refused(errno.EHOSTUNREACH), refused(errno.EAGAIN)):
+        rank = make_rank(Failing([failure]), clock)
+        with pytest.raises(ConnectFailed):
+            await connect_bootstrap(rank, listener.address, job(), formation.backoff())
+        assert rank.trace.retries == 0
+
+
 @pytest.mark.parametrize(
     ("local_id", "owned", "threshold", "rate", "expected"),
     [
@@ -145,6 +180,25 @@ async def test_retries_come_to_an_end() -> None:
 )
 def test_stagger(local_id: int, owned: int, threshold: int, rate: float, expected: float) -> None:
     assert stagger_s(local_id, owned, threshold, rate) == pytest.approx(expected)
+    nccl = FORMATIONS["nccl-root"]
+    assert nccl.stagger_s(local_id, owned, threshold, rate) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("rank", "nranks", "expected"),
+    [(127, 128, 0.0), (0, 129, 0.0), (128, 129, 0.128), (98_303, 98_304, 98.303)],
+)
+@pytest.mark.parametrize(("threshold", "rate"), [(256, 7000.0), (10**6, 7000.0), (0, 0.0)])
+def test_stagger_of_2_22(
+    rank: int, nranks: int, expected: float, threshold: int, rate: float
+) -> None:
+    """No option of a later release changes it."""
+    formation = FORMATIONS["nccl-root-2.22"]
+    assert formation.stagger_s(rank, nranks, threshold, rate) == pytest.approx(expected)
+
+
+def test_a_store_staggers_nobody() -> None:
+    assert FORMATIONS["tcpstore"].stagger_s(98_303, 98_304, 0, 1.0) == 0.0
 
 
 # Strangers --------------------------------------------------------------------------------------
@@ -275,6 +329,56 @@ async def test_a_value_that_is_there(world: World) -> None:
     assert rank.trace.requests == 4
 
 
+# Roots ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("formation", "nranks", "asked", "count"),
+    [
+        ("nccl-multiroot", 1, None, 1),
+        ("nccl-multiroot", 128, None, 1),
+        ("nccl-multiroot", 129, None, 2),
+        ("nccl-multiroot", 98_304, None, 768),
+        ("nccl-multiroot", 98_304, 5, 5),
+        ("nccl-root", 98_304, None, 1),
+        ("nccl-root-2.22", 98_304, None, 1),
+        ("tcpstore", 98_304, None, 0),
+    ],
+)
+def test_how_many_roots(formation: str, nranks: int, asked: int | None, count: int) -> None:
+    assert count_roots(FORMATIONS[formation], nranks, asked) == count
+
+
+async def test_each_root_has_its_magic_and_the_ring_the_first_ones(world: World) -> None:
+    """Rank 0 of 4 with two roots: who connects to whom with which hello, played by hand."""
+    home, network = world.network(), world.network()
+    listeners = [home.listen(), home.listen()]
+    ids = tuple(UniqueId(MAGIC + i, each.address) for i, each in enumerate(listeners))
+    job = Job(4, MAGIC, "c0", roots=ids, check_in=CHECK_IN_2_29, handshake_s=SILENCE_S)
+    rank = Rank(0, 0, network, world.clock, Trace(1), random.Random(1))
+    forming = asyncio.create_task(FORMATIONS["nccl-multiroot"].form(rank, job))
+    said = []
+    for i, listener in enumerate(listeners):
+        channel = await listener.accept()
+        assert await channel.recv(HELLO_BYTES) == pack_hello(MAGIC + i, SocketType.BOOTSTRAP)
+        said.append(CHECK_IN_2_29.unpack((await channel.recv(4 + 176))[4:]))
+        channel.close()
+    own, other = said
+    assert own[:5] == (0, 4, 0, 2, 0)
+    assert other == own._replace(rank=4, iroot=1), "root 1 knows it as the one after its last"
+    stranger = await home.connect(own.reply, 10.0)
+    await stranger.send(pack_hello(MAGIC + 1, SocketType.BOOTSTRAP))
+    following = home.listen()
+    reply = await home.connect(own.reply, 10.0)
+    await reply.send(HELLO + frame(CHECK_IN_2_29.pack_connect_info(following.address)))
+    to = await following.accept()
+    assert await to.recv(HELLO_BYTES) == HELLO
+    previous = await home.connect(own.ring, 10.0)
+    await previous.send(HELLO)
+    await forming
+    assert len(rank.trace.dropped) == 1, "root 1 has nothing to say to root 0's ranks"
+
+
 # What a formation declares ----------------------------------------------------------------------
 
 
@@ -287,3 +391,4 @@ def test_formations_declare_what_they_hold() -> None:
         assert formation.name == name
         assert formation.server in ("root", "store")
         assert formation.unformed_descriptors >= formation.formed_descriptors == 3
+        assert formation.windowable is not formation.check_in.collects

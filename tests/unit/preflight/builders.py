@@ -67,6 +67,11 @@ def nccl_root(nranks: int, **changes: Any) -> Demand:
     return Demand(nranks=nranks, **(values | changes))
 
 
+def nccl_multiroot(nranks: int, **changes: Any) -> Demand:
+    values: dict[str, Any] = {"nroots": None, "ranks_per_root": 128}
+    return nccl_root(nranks, **(values | changes))
+
+
 def limit(plan: Plan, name: str) -> Limit:
     [found] = [limit for limit in plan.limits if limit.name == name]
     return found

@@ -6,7 +6,15 @@ import pytest
 from harness.preflight.arithmetic import Demand, fit
 from harness.preflight.limits import size_text
 from harness.preflight.machine import Machine
-from tests.unit.preflight.builders import GIB, TWO_CORES, limit, nccl_root, refused_by, tcpstore
+from tests.unit.preflight.builders import (
+    GIB,
+    TWO_CORES,
+    limit,
+    nccl_multiroot,
+    nccl_root,
+    refused_by,
+    tcpstore,
+)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +48,60 @@ from tests.unit.preflight.builders import GIB, TWO_CORES, limit, nccl_root, refu
             98_304,
             "warn",
             "sysctl -w net.core.somaxconn=98304",
+        ),
+        (
+            "backlog_root",
+            nccl_multiroot(98_304),
+            {"somaxconn": 100},
+            100,
+            129,  # those of one root, and the first of the next
+            "warn",
+            "sysctl -w net.core.somaxconn=129",
+        ),
+        (
+            "backlog_root",
+            nccl_multiroot(1000, nroots=3),
+            {"somaxconn": 100},
+            100,
+            335,
+            "warn",
+            "sysctl -w net.core.somaxconn=335",
+        ),
+        (
+            "root_descriptors",
+            nccl_multiroot(98_304),
+            {"nofile_hard": 1599},
+            1599,
+            768 * 2 + 64,
+            "refuse",
+            "fewer --roots, or ulimit -Hn 1600",
+        ),
+        (
+            "root_ports",
+            nccl_multiroot(20_000, nroots=15_000),
+            {},
+            14_116,
+            15_000,
+            "refuse",
+            "fewer --roots, or sysctl -w net.ipv4.ip_local_port_range",
+        ),
+        (
+            "threads",
+            nccl_multiroot(98_304, threads_per_root=1, workers=16),
+            {"pid_max": 900, "threads_used": 100},
+            800,
+            18 * 4 + 768,
+            "refuse",
+            "sysctl -w kernel.pid_max=940",
+        ),
+        (
+            "conntrack",
+            nccl_multiroot(98_304),
+            {},
+            262_144,
+            294_912 + 768,
+            "warn",
+            "sysctl -w net.netfilter.nf_conntrack_max=295680",
         ),
         (
             "conntrack",
@@ -194,6 +256,20 @@ def test_a_window_of_two_is_refused_with_the_reason() -> None:
     found = limit(fit(tcpstore(100, window=2), TWO_CORES), "start_window")
     assert (found.have, found.need) == (2, 3)
     assert "rank r waits for rank r + 1" in found.because
+
+
+def test_what_must_fit_at_once_says_so() -> None:
+    machine = replace(TWO_CORES, nofile_hard=200)
+    for windowable in (True, False):
+        plan = fit(nccl_root(1000, workers=1, windowable=windowable), machine)
+        said = "so all ranks must fit at once" in limit(plan, "descriptors").because
+        assert said is not windowable
+
+
+def test_one_root_needs_no_limit_of_its_own() -> None:
+    for demand in (nccl_root(1000), nccl_multiroot(128), tcpstore(1000)):
+        names = {each.name for each in fit(demand, TWO_CORES).limits}
+        assert not {"root_descriptors", "root_ports"} & names
 
 
 def test_an_external_servers_limits_are_not_ours() -> None:

@@ -60,7 +60,7 @@ PARTS: dict[type[msgspec.Struct], set[str]] = {
     RunWarning: {"code", "text"},
     RunError: {"what", "evidence", "cause", "next", "rank", "phase", "peer", "worker", "waiting"},
     Waiting: {"rank", "phase", "for"},
-    Formation: {"name", "seconds", "ranks_per_s"},
+    Formation: {"name", "seconds", "ranks_per_s", "roots"},
     AllGather: {
         *("name", "record_bytes", "seconds", "steps", "of_steps", "transfers"),
         *("transfers_per_s", "algbw", "busbw", "wrong"),

@@ -9,19 +9,20 @@ import pytest
 from emucoll.errors import ConnectFailed, RemoteProtocolError
 from emucoll.net.base import LISTEN_BACKLOG, Channel, Listener, Network
 from emucoll.servers.root import RootServer
-from emucoll.servers.root_state import RootState
-from emucoll.wire.address import Address
+from emucoll.servers.root_state import CollectingRootState, RootState
+from emucoll.wire.address import Address, pack_address
 from emucoll.wire.nccl import (
+    CHECK_IN_2_18,
     CHECK_IN_2_23,
     CHECK_IN_2_29,
     HELLO_BYTES,
     CheckIn,
+    CheckInLayout,
     SocketType,
     frame,
-    pack_connect_info,
     pack_hello,
 )
-from tests.worlds import World, default_world
+from tests.worlds import World, default_world, settle
 
 MAGIC = 0x1234_5678_9ABC_DEF0
 HELLO = pack_hello(MAGIC, SocketType.BOOTSTRAP)
@@ -40,6 +41,7 @@ class Root(NamedTuple):
     listener: Listener
     ranks: Network
     serving: asyncio.Task[None]
+    layout: CheckInLayout = CHECK_IN_2_29
 
     async def connect(self) -> Channel:
         return await self.ranks.connect(self.listener.address, 10.0)
@@ -49,7 +51,7 @@ class Root(NamedTuple):
         reply = self.ranks.listen()
         channel = await self.connect()
         c = CheckIn(rank, nranks, 0, 1, 0, reply.address, ring_address(rank))
-        await channel.send(HELLO + frame(CHECK_IN_2_29.pack(c)))
+        await channel.send(HELLO + frame(self.layout.pack(c)))
         channel.close()
         return reply
 
@@ -90,17 +92,39 @@ async def test_every_rank_hears_of_its_successor(world: World) -> None:
     root = start(world, 3, counts=counts)
     replies = {rank: await root.check_in(rank, 3) for rank in (1, 0, 2)}
     for rank, reply in replies.items():
-        expected = HELLO + frame(pack_connect_info(ring_address((rank + 1) % 3)))
+        expected = HELLO + frame(CHECK_IN_2_29.pack_connect_info(ring_address((rank + 1) % 3)))
         assert await answer(reply) == expected
     await root.serving
     assert counts == [1, 2, 3]
     assert (root.server.connections, root.server.retries) == (6, 0)
 
 
+async def test_a_collecting_root_answers_nobody_before_all_have_come(world: World) -> None:
+    home, counts = world.network(), list[int]()
+    state, layout = CollectingRootState(3), CHECK_IN_2_18
+    server = RootServer(home, world.clock, state, MAGIC, layout, SILENCE_S, counts.append)
+    listener = home.listen()
+    serving = asyncio.create_task(server.serve(listener, 10.0))
+    root = Root(server, listener, world.network(), serving, layout)
+    replies = {rank: await root.check_in(rank, 3) for rank in (1, 0)}
+    while counts != [1, 2]:
+        await world.clock.sleep(0.001)
+    await settle(world)
+    assert server.connections == 2, "it has connected to nobody"
+    replies[2] = await root.check_in(2, 3)
+    for rank, reply in replies.items():
+        packed = pack_address(ring_address((rank + 1) % 3))
+        assert await answer(reply) == HELLO + (28).to_bytes(4, "little") + packed
+    await serving
+    assert (counts, server.connections) == ([1, 2, 3], 6)
+
+
 async def test_a_lone_rank_hears_of_itself(world: World) -> None:
     root = start(world, 1)
     reply = await root.check_in(0, 1)
-    assert (await answer(reply))[HELLO_BYTES:] == frame(pack_connect_info(ring_address(0)))
+    assert (await answer(reply))[HELLO_BYTES:] == frame(
+        CHECK_IN_2_29.pack_connect_info(ring_address(0))
+    )
     await root.serving
 
 
@@ -166,9 +190,10 @@ async def test_a_rank_that_contradicts_the_job_ends_it(
 class Refusing:
     """A network on which the first few connects are refused."""
 
-    def __init__(self, network: Network, refusals: int) -> None:
+    def __init__(self, network: Network, refusals: int, code: int) -> None:
         self._network = network
         self.left = refusals
+        self._code = code
 
     def listen(self, backlog: int = LISTEN_BACKLOG) -> Listener:
         return self._network.listen(backlog)
@@ -176,7 +201,7 @@ class Refusing:
     async def connect(self, address: Address, deadline_s: float) -> Channel:
         if self.left:
             self.left -= 1
-            raise ConnectFailed("refused", errno.ECONNREFUSED)
+            raise ConnectFailed("refused", self._code)
         return await self._network.connect(address, deadline_s)
 
 
@@ -193,15 +218,24 @@ class Hasty:
         self.slept.append(s)
 
 
-async def served_with(world: World, refusals: int) -> tuple[RootServer, Hasty]:
+async def served_with(
+    world: World,
+    refusals: int,
+    layout: CheckInLayout = CHECK_IN_2_29,
+    code: int = errno.ECONNREFUSED,
+) -> tuple[RootServer, Hasty]:
     home, clock = world.network(), Hasty()
     server = RootServer(
-        Refusing(home, refusals), clock, RootState(1), MAGIC, CHECK_IN_2_29, SILENCE_S
+        Refusing(home, refusals, code),
+        clock,
+        CollectingRootState(1) if layout.collects else RootState(1),
+        MAGIC,
+        layout,
+        SILENCE_S,
     )
     listener = home.listen()
-    root = Root(
-        server, listener, world.network(), asyncio.create_task(server.serve(listener, 10.0))
-    )
+    serving = asyncio.create_task(server.serve(listener, 10.0))
+    root = Root(server, listener, world.network(), serving, layout)
     reply = await root.check_in(0, 1)
     await root.serving
     await answer(reply)
@@ -214,6 +248,23 @@ async def test_a_reply_is_tried_again_as_nccl_does(world: World) -> None:
     assert (server.retries, server.connections) == (3, 5)
 
 
-async def test_a_reply_is_not_tried_for_ever(world: World) -> None:
+async def test_a_reply_is_tried_again_as_2_22_did(world: World) -> None:
+    server, clock = await served_with(world, 40, CHECK_IN_2_18)
+    assert clock.slept == [0.001] * 40
+    assert server.retries == 40
+
+
+@pytest.mark.parametrize(
+    ("refusals", "layout", "code"),
+    [
+        (35, CHECK_IN_2_29, errno.ECONNREFUSED),
+        (1, CHECK_IN_2_23, errno.EADDRNOTAVAIL),
+        (3, CHECK_IN_2_18, errno.ETIMEDOUT),
+        (1, CHECK_IN_2_18, errno.EHOSTUNREACH),
+    ],
+)
+async def test_a_reply_is_not_tried_for_ever(
+    world: World, refusals: int, layout: CheckInLayout, code: int
+) -> None:
     with pytest.raises(ConnectFailed):
-        await served_with(world, 34)
+        await served_with(world, refusals, layout, code)

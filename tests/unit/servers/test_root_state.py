@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emucoll.errors import LocalProtocolError, RemoteProtocolError
-from emucoll.servers.root_state import RootState
+from emucoll.servers.root_state import CollectingRootState, RootState
 from emucoll.wire.address import Address
 from emucoll.wire.nccl import CheckIn, check_in_with_previous_root, root_of
 
@@ -178,3 +178,40 @@ def test_a_duplicate_of_a_rank_that_is_done_with_is_noticed() -> None:
 def test_impossible_roots() -> None:
     with pytest.raises(LocalProtocolError):
         RootState(4, iroot=2, nroots=2)
+
+
+# A root that collects ---------------------------------------------------------------------------
+
+
+@given(st.integers(1, 24).flatmap(lambda n: st.permutations(range(n))))
+def test_a_collecting_root_answers_in_rank_order_at_the_end(order: list[int]) -> None:
+    n = len(order)
+    root = CollectingRootState(n)
+    assert root.expected == n
+    for number, rank in enumerate(order):
+        assert not root.complete
+        assert root.received == number
+        assert root.check_in(check_in(rank, n)) == []
+    assert root.complete
+    assert root.finish() == whole_ring(n)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"rank": -1}, r"rank -1 .* is not one of 0\.\.3, which root 0 awaits"),
+        ({"rank": 4}, r"rank 4 .* is not one of 0\.\.3"),
+        ({"nranks": 5}, "of a communicator of 5 ranks, but it is root 0 of 1 of one of 4"),
+        ({"rank": 2}, "rank 2 .* has already checked in"),
+    ],
+)
+def test_what_a_collecting_root_refuses_changes_nothing(change: dict[str, Any], text: str) -> None:
+    root = CollectingRootState(4)
+    root.check_in(check_in(2, 4))
+    with pytest.raises(RemoteProtocolError, match=text) as caught:
+        root.check_in(check_in(0, 4)._replace(**change))
+    assert "NCCL's root quits" in str(caught.value)
+    assert root.received == 1
+    for rank in (0, 1, 3):
+        root.check_in(check_in(rank, 4))
+    assert root.finish() == whole_ring(4)

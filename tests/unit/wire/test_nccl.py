@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from emucoll.errors import LocalProtocolError, RemoteProtocolError, UsageError
 from emucoll.wire.address import Address
 from emucoll.wire.nccl import (
+    CHECK_IN_2_18,
     CHECK_IN_2_23,
     CHECK_IN_2_29,
     CONNECT_INFO_BYTES,
@@ -27,12 +28,12 @@ from emucoll.wire.nccl import (
     check_in_with_previous_root,
     frame,
     layout_for,
-    pack_connect_info,
+    layout_of_size,
     pack_hello,
     root_of,
     root_ranks,
-    unpack_connect_info,
     unpack_length,
+    unpack_unique_ids,
     version_text,
 )
 
@@ -48,8 +49,12 @@ CHECK_IN_172 = bytes.fromhex("05000000 2c010000 01000000 03000000") + REPLY_BYTE
 CHECK_IN_176 = (
     bytes.fromhex("05000000 2c010000 01000000 03000000 00000000") + REPLY_BYTES + CONNECT_INFO
 )
+CHECK_IN_ALONE = CHECK_IN._replace(iroot=0, nroots=1)
+CHECK_IN_64 = bytes.fromhex("05000000 2c010000") + REPLY_BYTES + RING_BYTES
 UNIQUE_ID = UniqueId(MAGIC, REPLY, 7)
 UNIQUE_ID_DATA = bytes.fromhex("8877665544332211") + REPLY_BYTES + b"\7\0\0\0" + bytes(88)
+
+LAYOUTS = [CHECK_IN_2_18, CHECK_IN_2_23, CHECK_IN_2_29]
 
 addresses = st.builds(
     lambda ip, port: Address(str(ip), port),
@@ -178,10 +183,29 @@ Unpack = Callable[[bytes], object]
     [
         (CHECK_IN_2_23.pack(CHECK_IN), CHECK_IN_172, CHECK_IN_2_23.unpack, CHECK_IN),
         (CHECK_IN_2_29.pack(CHECK_IN), CHECK_IN_176, CHECK_IN_2_29.unpack, CHECK_IN),
-        (pack_connect_info(RING), CONNECT_INFO, unpack_connect_info, RING),
+        (CHECK_IN_2_18.pack(CHECK_IN_ALONE), CHECK_IN_64, CHECK_IN_2_18.unpack, CHECK_IN_ALONE),
+        (
+            CHECK_IN_2_29.pack_connect_info(RING),
+            CONNECT_INFO,
+            CHECK_IN_2_23.unpack_connect_info,
+            RING,
+        ),
+        (
+            CHECK_IN_2_18.pack_connect_info(RING),
+            RING_BYTES,
+            CHECK_IN_2_18.unpack_connect_info,
+            RING,
+        ),
         (UNIQUE_ID.pack(), UNIQUE_ID_DATA, UniqueId.unpack, UNIQUE_ID),
     ],
-    ids=["check-in 172", "check-in 176", "connect info", "unique id"],
+    ids=[
+        "check-in 172",
+        "check-in 176",
+        "check-in 64",
+        "connect info",
+        "connect info of 2.22",
+        "unique id",
+    ],
 )
 def test_golden(packed: bytes, data: bytes, unpack: Unpack, value: object) -> None:
     assert packed == data
@@ -196,17 +220,25 @@ def test_golden(packed: bytes, data: bytes, unpack: Unpack, value: object) -> No
 def test_sizes() -> None:
     assert CHECK_IN_2_23.size == len(CHECK_IN_172) == 172
     assert CHECK_IN_2_29.size == len(CHECK_IN_176) == 176
+    assert CHECK_IN_2_18.size == len(CHECK_IN_64) == 64
+    for layout in LAYOUTS:
+        assert layout_of_size(layout.size) is layout
     assert len(CONNECT_INFO) == CONNECT_INFO_BYTES == 128
     assert len(UNIQUE_ID_DATA) == UNIQUE_ID_BYTES == 128
 
 
 def test_padding_is_not_looked_at() -> None:
-    assert unpack_connect_info(RING_BYTES + b"\xff" * 100) == RING
+    assert CHECK_IN_2_29.unpack_connect_info(RING_BYTES + b"\xff" * 100) == RING
     assert UniqueId.unpack(UNIQUE_ID_DATA[:40] + b"\xff" * 88) == UNIQUE_ID
 
 
 def test_an_unusable_address_inside() -> None:
-    for unpack, size in [(CHECK_IN_2_29.unpack, 176), (unpack_connect_info, 128)]:
+    for unpack, size in [
+        (CHECK_IN_2_29.unpack, 176),
+        (CHECK_IN_2_18.unpack, 64),
+        (CHECK_IN_2_29.unpack_connect_info, 128),
+        (CHECK_IN_2_18.unpack_connect_info, 28),
+    ]:
         with pytest.raises(RemoteProtocolError, match="family 0"):
             unpack(bytes(size))
 
@@ -225,38 +257,69 @@ def test_the_other_layout_is_named() -> None:
         CHECK_IN_2_23.unpack(CHECK_IN_176)
     with pytest.raises(RemoteProtocolError, match=r"older than 2\.23"):
         CHECK_IN_2_29.unpack(bytes(64))
+    with pytest.raises(RemoteProtocolError, match=r"64 bytes, and 172 came.* is 2\.23 or later"):
+        CHECK_IN_2_18.unpack(CHECK_IN_172)
+
+
+@pytest.mark.parametrize("change", [{"iroot": 1}, {"nroots": 2}, {"offset": 1}])
+def test_what_the_oldest_layout_cannot_say(change: dict[str, int]) -> None:
+    with pytest.raises(LocalProtocolError, match=r"2\.18 has neither roots nor offset"):
+        CHECK_IN_2_18.pack(CHECK_IN_ALONE._replace(**change))
 
 
 @given(
     st.builds(CheckIn, int32, int32, int32, int32, int32, addresses, addresses),
-    st.sampled_from([CHECK_IN_2_23, CHECK_IN_2_29]),
+    st.sampled_from(LAYOUTS),
 )
 def test_check_in_round_trip(c: CheckIn, layout: CheckInLayout) -> None:
     c = c if layout.has_offset else c._replace(offset=0)
+    c = c if layout.has_roots else c._replace(iroot=0, nroots=1)
     data = layout.pack(c)
     assert len(data) == layout.size
     assert layout.unpack(memoryview(data)) == c
 
 
+def test_ids_one_after_another() -> None:
+    other = UniqueId(7, RING)
+    assert unpack_unique_ids(UNIQUE_ID_DATA + other.pack()) == (UNIQUE_ID, other)
+    assert unpack_unique_ids(b"") == ()
+    with pytest.raises(RemoteProtocolError, match="128 bytes, and 127 came"):
+        unpack_unique_ids(UNIQUE_ID_DATA + UNIQUE_ID_DATA[:127])
+
+
 @given(st.integers(0, 2**64 - 1), addresses, int32)
 def test_unique_id_round_trip(magic: int, root: Address, nranks: int) -> None:
     assert UniqueId.unpack(UniqueId(magic, root, nranks).pack()) == (magic, root, nranks)
-    assert unpack_connect_info(pack_connect_info(root)) == root
+    for layout in LAYOUTS:
+        assert layout.unpack_connect_info(layout.pack_connect_info(root)) == root
 
 
 # Versions
 
 
 @pytest.mark.parametrize(
-    ("code", "size"), [(22304, 172), (22809, 172), (22902, 176), (23007, 176), (23203, 176)]
+    ("code", "size", "answer"),
+    [
+        (21803, 64, 28),
+        (22203, 64, 28),
+        (22304, 172, 128),
+        (22809, 172, 128),
+        (22902, 176, 128),
+        (23007, 176, 128),
+        (23203, 176, 128),
+    ],
 )
-def test_layout_for_a_release(code: int, size: int) -> None:
-    assert layout_for(code).size == size
+def test_layout_for_a_release(code: int, size: int, answer: int) -> None:
+    layout = layout_for(code)
+    assert (layout.size, layout.connect_info_bytes) == (size, answer)
+    assert layout.collects is (code < 22300)
+    assert layout.has_roots is (code >= 22300)
+    assert layout.has_offset is (code >= 22900)
 
 
-@pytest.mark.parametrize(("code", "name"), [(22203, "2.22.3"), (21803, "2.18.3"), (2708, "2.7.8")])
-def test_releases_that_collect_first(code: int, name: str) -> None:
-    with pytest.raises(UsageError, match=rf"NCCL {name} has the 64-byte check-in"):
+@pytest.mark.parametrize(("code", "name"), [(21706, "2.17.6"), (2708, "2.7.8")])
+def test_releases_too_old(code: int, name: str) -> None:
+    with pytest.raises(UsageError, match=rf"NCCL {name}, .* Use NCCL 2\.18 or later"):
         layout_for(code)
 
 
