@@ -22,6 +22,7 @@ import time
 import types
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from heapq import heappop, heappush
+from typing import Protocol
 
 from emucoll.errors import ConnectFailed, ConnectionClosed, DeadlineExceeded, ListenFailed
 from emucoll.net.base import (
@@ -56,7 +57,7 @@ ORDERED_BATCH = 512
 _IP_BIND_ADDRESS_NO_PORT = 24  # <linux/in.h>; the socket module names it only in later Pythons
 _IN = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
 _INOUT = _IN | select.EPOLLOUT
-_GONE = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+GONE = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 _NOW = socket.MSG_DONTWAIT
 _STREAM = socket.SOCK_STREAM | socket.SOCK_NONBLOCK
 _RESET = (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN)
@@ -106,6 +107,18 @@ class _Ready:
 
 
 _READY = _Ready()
+
+
+class Watched(Protocol):
+    """What a network dispatches the events of a descriptor to."""
+
+    order: float
+
+    def ready(self, event: int, /) -> None:
+        """The kernel reported `event`."""
+
+    def abort(self) -> None:
+        """Close, leaving nothing behind."""
 
 
 class TcpChannel(Pollable):
@@ -342,7 +355,7 @@ class TcpChannel(Pollable):
 
     def ready(self, event: int) -> None:
         """The kernel reported `event`: note it and resume whoever waits."""
-        if event & _GONE:
+        if event & GONE:
             self._gone = True
         if event & select.EPOLLOUT and self._queue:
             self._write_queue()
@@ -399,17 +412,25 @@ class TcpListener(Pollable):
     async def accept(self) -> TcpChannel:
         """See Listener.accept. A peer that went away before it was accepted is passed over."""
         never_inside_drive("Listener.accept")
+        while (channel := self._take()) is None:
+            self._watch()
+            await wait_readable(self)
+        return channel
+
+    def _watch(self) -> None:
+        if not self._registered:
+            self._network.counters.other += 1
+            self._network.epoll.register(self._fd, select.EPOLLIN | select.EPOLLET)
+            self._registered = True
+
+    def _take(self) -> TcpChannel | None:
+        """The next connection, None when there is none yet; errors as of `accept`."""
         while True:
             self._network.counters.accepts += 1
             try:
                 fd, _ = self._sock._accept()  # type: ignore[attr-defined]  # half of what accept() costs
             except BlockingIOError:
-                if not self._registered:
-                    self._network.counters.other += 1
-                    self._network.epoll.register(self._fd, select.EPOLLIN | select.EPOLLET)
-                    self._registered = True
-                await wait_readable(self)
-                continue
+                return None
             except (ConnectionAbortedError, InterruptedError):
                 continue
             except OSError as error:
@@ -467,7 +488,7 @@ class TcpNetwork:
         self.source = source
         self.counters = Counters()
         self.epoll = select.epoll()
-        self.channels: dict[int, TcpChannel | TcpListener | _Connecting] = {}
+        self.channels: dict[int, Watched] = {}
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.peak_descriptors = 0
         self._pending: dict[int, int] = {}
@@ -549,7 +570,7 @@ class TcpNetwork:
                 else error.strerror
             )
             raise ListenFailed(f"no listener on {self.source}: {why}") from None
-        return TcpListener(self, sock, Address(*name))
+        return self._listener(sock, Address(*name))
 
     def _socket(self) -> tuple[socket.SocketType, int]:
         sock = socket.SocketType(self._family, _STREAM)
@@ -558,12 +579,18 @@ class TcpNetwork:
             self.peak_descriptors = fd
         return sock, fd
 
+    def _listener(self, sock: socket.SocketType, address: Address) -> TcpListener:
+        return TcpListener(self, sock, address)
+
+    def _channel(self, sock: socket.SocketType, fd: int, readable: bool) -> TcpChannel:
+        return TcpChannel(self, sock, fd, readable)
+
     def adopt(self, fd: int) -> TcpChannel:
         """Make a Channel of an accepted connection."""
         if fd > self.peak_descriptors:
             self.peak_descriptors = fd
         sock = socket.SocketType(self._family, _STREAM, 0, fd)
-        return TcpChannel(self, sock, fd, readable=True)
+        return self._channel(sock, fd, readable=True)
 
     async def connect(self, address: Address, deadline_s: float) -> TcpChannel:
         """See Network.connect."""
@@ -598,7 +625,7 @@ class TcpNetwork:
         except BaseException:
             sock.close()
             raise
-        return TcpChannel(self, sock, fd, readable=False)
+        return self._channel(sock, fd, readable=False)
 
     async def _finish_connect(
         self, sock: socket.SocketType, address: Address, deadline_s: float
@@ -618,6 +645,11 @@ class TcpNetwork:
                 del self.channels[fd]
                 self.epoll.unregister(fd)
         return sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+
+    @property
+    def held_descriptors(self) -> int:
+        """Sockets that are open."""
+        return len(self.channels)
 
     def close(self) -> None:
         """Reset every connection, close every listener and the epoll instance."""

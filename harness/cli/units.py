@@ -60,6 +60,21 @@ def parse_time(text: str) -> float:
         raise UsageError(f"{text!r} is too long: expected {expected}") from None
 
 
+def parse_hop_delay(text: str) -> tuple[float, float | None]:
+    """`5ms` or `5ms,intra-host=500us`: seconds between hosts, and within one if that differs.
+
+    Raises UsageError.
+    """
+    between, *rest = (part.strip() for part in text.split(","))
+    within: float | None = None
+    for part in rest:
+        name, _, value = part.partition("=")
+        if name.strip() != "intra-host" or not value or within is not None:
+            raise UsageError(f"{text!r}: expected a time, or one as in 5ms,intra-host=500us")
+        within = parse_time(value)
+    return parse_time(between), within
+
+
 def parse_size(text: str) -> int:
     """Bytes in `text`: `28`, `64KiB`, `1MiB`, `4GB`, `1.5kB`; kB, MB … are powers of 1,000.
 

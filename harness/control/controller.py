@@ -408,6 +408,7 @@ class Controller:
             library=library or None,
             handshake_s=spec.handshake_s,
             deadline_s=spec.deadline_s,
+            hop_delay_s=spec.hop_delay_s,
             kill_at=(spec.nranks + 1) // 2 if kills and not real else None,
         )
 

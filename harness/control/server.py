@@ -14,6 +14,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from emucoll.errors import EmucollError, UsageError
+from emucoll.net.delay import make_network
 from emucoll.net.tcp import TcpClock, TcpNetwork
 from emucoll.servers.root import RootServer
 from emucoll.servers.root_state import RootState
@@ -51,7 +52,7 @@ class Server:
 
     def _start_store(self) -> ServerReady:
         setup = self._setup
-        self._network = TcpNetwork(setup.source)
+        self._network = make_network(setup.source, setup.hop_delay_s)
         self._store = StoreServer(TcpClock(), setup.handshake_s, self._seen)
         listener = self._network.listen()
         self._task = asyncio.create_task(self._guard(self._store.serve(listener)))
@@ -59,7 +60,7 @@ class Server:
 
     def _start_root(self) -> ServerReady:
         setup = self._setup
-        self._network = TcpNetwork(setup.source)
+        self._network = make_network(setup.source, setup.hop_delay_s)
         layout = CHECK_IN_2_29
         self._root = RootServer(
             self._network,

@@ -23,7 +23,8 @@ from emucoll.collectives.table import RecordTable
 from emucoll.errors import ConnectionClosed, EmucollError, NetworkError
 from emucoll.loading import find_formation, find_schedule, look_in
 from emucoll.net.base import Address
-from emucoll.net.tcp import TcpClock, TcpNetwork
+from emucoll.net.delay import LateChannel, make_network
+from emucoll.net.tcp import TcpClock
 from emucoll.p2p import RingPeers
 from emucoll.plans.steps import Gather, one_allgather
 from emucoll.rank import Job, Rank, Ring
@@ -108,7 +109,7 @@ class Worker:
         self._calls: list[_Call] = []
         self._faults = RankFaults(self._spec, schedule)
         self._trace = Trace(setup.count)
-        self._network = TcpNetwork(setup.source, self._trace.to_loop)
+        self._network = make_network(setup.source, self._spec.hop_delay_s, self._trace.to_loop)
         self._clock = TcpClock()
         self._admission = self._trace.phase(ADMISSION)
         jitter = random.Random(self._spec.seed * 1_000_003 + setup.first)
@@ -236,6 +237,7 @@ class Worker:
             raise InjectedFault(f"injected: rank {rank.rank} raises")
         ring = await self._formation.form(rank, self._job)
         self._rings[rank.slot] = ring
+        self._set_hops(rank.rank, ring)
         self._formed += 1
         if self._formed == self._setup.count:
             self._link.send(self._all_formed())
@@ -247,6 +249,16 @@ class Worker:
         for call in self._calls:
             with rank.span(call.gather.phase, peer=(rank.rank - 1) % self._spec.nranks):
                 await self._gather(rank, ring, call)
+
+    def _set_hops(self, rank: int, ring: Ring) -> None:
+        """Neighbours on one emulated host are nearer."""
+        spec = self._spec
+        if spec.intra_host_delay_s is None:
+            return
+        for channel, peer in ((ring.next, rank + 1), (ring.prev, rank - 1)):
+            same = rank // spec.ranks_per_host == peer % spec.nranks // spec.ranks_per_host
+            if same and isinstance(channel, LateChannel):
+                channel.delay_s = spec.intra_host_delay_s
 
     async def _gather(self, rank: Rank, ring: Ring, call: "_Call") -> None:
         if not call.began_s:
@@ -402,7 +414,7 @@ class Worker:
             reads=counters.reads - self._reads,
             writes=counters.writes - self._writes,
             peak_descriptors=self._network.peak_descriptors + 1,
-            held_descriptors=len(self._network.channels),
+            held_descriptors=self._network.held_descriptors,
             dropped=list(trace.dropped),
             dropped_count=trace.dropped.in_all,
         )

@@ -31,6 +31,8 @@ SATURATED = 0.85
 """Share of the cores' time, or of one core for a built-in server, above which the harness's own CPU
 was the limit.
 """
+LATENCY_BOUND = 0.5
+"""Share of the cores' time below which a hop delay decides."""
 SHOWN_WRONG = 16
 """Wrong blocks that a result names."""
 OUTSIDE = "run"
@@ -82,6 +84,8 @@ def result(
     wrong = sum(gather.wrong or 0 for gather in gathers)
     reports: list[m.Finished | m.ServerReport] = [*finished, *outcome.servers.values()]
     everything = total(report.work for report in reports)
+    cores_s = total_s * measured.environment.cores
+    busy = (everything.cpu_s or 0.0) / cores_s if cores_s else 0.0
     saturated = _saturated(spec, outcome, measured, everything.cpu_s or 0.0, total_s)
     run = RunResult(
         kind="measured",
@@ -89,7 +93,11 @@ def result(
         environment=measured.environment,
         seed=spec.seed,
         ok=wrong == 0,
-        warnings=measured.warnings + warnings_of(spec, placement, outcome),
+        warnings=[
+            *measured.warnings,
+            *warnings_of(spec, placement, outcome),
+            *_regime(spec, saturated, busy),
+        ],
         exit_code=0 if wrong == 0 else 1,
         nranks=spec.nranks,
         workers=len(placement.shares),
@@ -262,6 +270,28 @@ def _saturated(
     return (report.work.cpu_s or 0.0) / outcome.formation_s > SATURATED
 
 
+def _regime(spec: Spec, saturated: bool, busy: float) -> list[RunWarning]:
+    """What bound the times, where the spec makes one expect something else. `busy`: share of the
+    cores' time that was used.
+    """
+    if spec.hop_delay_s and busy > LATENCY_BOUND:
+        text = (
+            f"the cores were busy for {busy:.0%} of the time: above "
+            f"{LATENCY_BOUND:.0%} the hop delay no longer decides how long it takes; take fewer "
+            "ranks or a longer delay"
+        )
+        return [RunWarning(code="not-latency-bound", text=text)]
+    schedule = find_schedule(spec.allgather)
+    both_ways = min(schedule.reach(spec.nranks, schedule.rounds(spec.nranks))) > 0
+    if both_ways and saturated and not spec.hop_delay_s:
+        text = (
+            f"{spec.allgather} goes both ways, in half the steps, with the same work: on saturated "
+            "cores that shows no gain; --hop-delay with few ranks does"
+        )
+        return [RunWarning(code="saturated-both-ways", text=text)]
+    return []
+
+
 def warnings_of(spec: Spec, placement: Placement, outcome: Outcome) -> list[RunWarning]:
     """What a reader must know of how the run went."""
     warnings = []
@@ -287,6 +317,10 @@ def warnings_of(spec: Spec, placement: Placement, outcome: Outcome) -> list[RunW
     if outcome.killed:
         text = f"{', '.join(outcome.killed)} did not stop when told to, and had to be killed"
         warnings.append(RunWarning(code="killed", text=text))
+    real = ", ".join(outcome.server_versions.values())
+    if spec.hop_delay_s and real:
+        text = f"what {real} receives is not late: --hop-delay holds for emucoll's own processes"
+        warnings.append(RunWarning(code="hop-delay-real-server", text=text))
     if spec.steps is not None and spec.steps < find_schedule(spec.allgather).rounds(spec.nranks):
         rounds = find_schedule(spec.allgather).rounds(spec.nranks)
         text = f"{spec.steps} of {rounds} steps were run; nothing is extrapolated"
