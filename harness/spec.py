@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from emucoll.errors import UsageError
+from harness.skew import LateRanks, StartSkew
 
 MIN_START_WINDOW = 3
 """Rank r waits for rank r + 1 while it forms: a window of one or two per worker can deadlock."""
@@ -90,6 +91,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """How late every message arrives."""
     intra_host_delay_s: float | None = None
     """Between ring neighbours on one emulated host; None: as late as any other."""
+    start_skew: StartSkew | None = None
+    """When ranks start; None: all together."""
     world: Literal["loopback"] = "loopback"
     out: str | None = None
 
@@ -107,6 +110,10 @@ def check(spec: Spec) -> None:
     for delay_s in (spec.hop_delay_s, spec.intra_host_delay_s or 0.0):
         if not 0 <= delay_s <= MAX_HOP_DELAY_S:
             raise UsageError(f"--hop-delay is {delay_s:g} s: expected 0 to {MAX_HOP_DELAY_S:g} s")
+    if isinstance(spec.start_skew, LateRanks) and max(spec.start_skew.late_s) >= spec.nranks:
+        raise UsageError(
+            f"--start-skew: rank {max(spec.start_skew.late_s)} is none of 0 to {spec.nranks - 1}"
+        )
     rate = spec.uid_stagger_rate
     if not (math.isfinite(rate) and (rate == 0 or rate >= _LOWEST_RATE)):
         raise UsageError(

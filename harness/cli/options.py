@@ -14,7 +14,7 @@ from emucoll.errors import EmucollError, UsageError
 from emucoll.formation import FORMATIONS
 from emucoll.loading import find_formation, find_schedule, is_path, look_in
 from harness.cli.suggest import unknown
-from harness.cli.units import parse_hop_delay, parse_size, parse_time
+from harness.cli.units import parse_hop_delay, parse_size, parse_start_skew, parse_time
 from harness.results.schema import AnyResult, RunResult, to_json
 from harness.spec import Spec, check, parse_injection
 
@@ -40,6 +40,7 @@ class _Parsed(click.ParamType[Any]):
 TIME = _Parsed("time", parse_time)
 SIZE = _Parsed("size", parse_size)
 HOP_DELAY = _Parsed("time", parse_hop_delay)
+START_SKEW = _Parsed("skew", parse_start_skew)
 INJECTION = _Parsed("what", parse_injection)
 
 
@@ -120,6 +121,12 @@ SPEC_OPTIONS = [
         default=(0.0, None),
         metavar="T[,intra-host=T]",
         help="How late every message arrives, as over a network [0].",
+    ),
+    click.option(
+        "--start-skew",
+        type=START_SKEW,
+        metavar="DIST",
+        help="When ranks start: uniform:T, normal:MEAN:DEVIATION or ranks:RANK=T,… [together].",
     ),
     click.option("--ip", type=click.Choice(["4", "6"]), default="4", help="Address family [4]."),
     click.option(

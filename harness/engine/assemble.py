@@ -37,6 +37,8 @@ SHOWN_WRONG = 16
 """Wrong blocks that a result names."""
 OUTSIDE = "run"
 """`within` of the phase that lies outside a rank's own total."""
+NOT_THEIR_OWN = ("admission", "start-skew")
+"""What passes before a rank starts."""
 Times = dict[str, npt.NDArray[np.float64]]
 
 
@@ -203,7 +205,7 @@ def _phases(times: Times, finished: list[m.Finished]) -> list[Phase]:
         if name == "total":
             continue
         parent, _, _ = name.rpartition(".")
-        within = OUTSIDE if name == "admission" else parent or None
+        within = OUTSIDE if name in NOT_THEIR_OWN else parent or None
         if within is None:
             top = top + each
         phases.append(_phase(name, each, cpu.get(name, 0.0) + _children_cpu(name, cpu), within))
