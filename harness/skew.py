@@ -1,9 +1,7 @@
-"""When each rank starts: skew between ranks, as schedulers, image pulls and slow hosts make it.
+"""When ranks start: skew between them, as schedulers, image pulls and slow hosts make it.
 
-A rank's skew depends on the seed and its number alone, not on how ranks are spread over workers.
+Data alone; the drawing is `harness.control.skew`'s.
 """
-
-import random
 
 import msgspec
 
@@ -28,23 +26,6 @@ class LateRanks(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
 
 
 StartSkew = UniformSkew | NormalSkew | LateRanks
-
-
-def skew_s(skew: StartSkew | None, rank: int, seed: int) -> float:
-    """How many seconds after the start barrier `rank` starts."""
-    match skew:
-        case None:
-            return 0.0
-        case LateRanks(late_s=late_s):
-            return late_s.get(rank, 0.0)
-        case UniformSkew(high_s=high_s):
-            return _draw(seed, rank).uniform(0.0, high_s)
-        case NormalSkew(mean_s=mean_s, deviation_s=deviation_s):
-            return max(0.0, _draw(seed, rank).gauss(mean_s, deviation_s))
-
-
-def _draw(seed: int, rank: int) -> random.Random:
-    return random.Random(f"start-skew {seed} {rank}")
 
 
 def format_skew(skew: StartSkew) -> str:

@@ -21,8 +21,6 @@ import termios
 import time
 import types
 from collections.abc import Awaitable, Callable, Generator, Iterable
-from heapq import heappop, heappush
-from typing import Protocol
 
 from emucoll.errors import ConnectFailed, ConnectionClosed, DeadlineExceeded, ListenFailed
 from emucoll.net.base import (
@@ -36,6 +34,8 @@ from emucoll.net.base import (
     wait_readable,
     wait_writable,
 )
+from emucoll.net.counters import Counters
+from emucoll.net.dispatch import EVENTS_PER_POLL, InOrder, Watched
 
 SMALL_BYTES = 4096
 """A message up to this size is put together from the pieces in which it comes; a larger one gets a
@@ -48,11 +48,8 @@ SCRATCH_BYTES = 256 * 1024
 docs/architecture.md.
 """
 ACKNOWLEDGED_POLL_S, ACKNOWLEDGED_POLL_MAX_S = 0.01, 0.5
-EVENTS_PER_POLL = 1024
 POLLS_A_TURN = 8
 """How often a turn asks for events that have come since it began: cheaper than a turn each."""
-ORDERED_BATCH = 512
-"""Events that `dispatch_in_order` serves before the event loop gets its turn."""
 
 _IP_BIND_ADDRESS_NO_PORT = 24  # <linux/in.h>; the socket module names it only in later Pythons
 _IN = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
@@ -61,30 +58,6 @@ GONE = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 _NOW = socket.MSG_DONTWAIT
 _STREAM = socket.SOCK_STREAM | socket.SOCK_NONBLOCK
 _RESET = (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN)
-
-
-class Counters:
-    """What this process asked of the kernel and sent, since the network was made."""
-
-    __slots__ = (
-        "accepts",
-        "bytes_sent",
-        "connects",
-        "messages",
-        "other",
-        "reads",
-        "writes",
-    )
-
-    def __init__(self) -> None:
-        """All zero."""
-        self.reads = self.writes = self.accepts = self.connects = self.other = 0
-        self.bytes_sent = self.messages = 0
-
-    @property
-    def syscalls(self) -> int:
-        """Socket calls made, epoll included."""
-        return self.reads + self.writes + self.accepts + self.connects + self.other
 
 
 class TcpClock:
@@ -107,18 +80,6 @@ class _Ready:
 
 
 _READY = _Ready()
-
-
-class Watched(Protocol):
-    """What a network dispatches the events of a descriptor to."""
-
-    order: float
-
-    def ready(self, event: int, /) -> None:
-        """The kernel reported `event`."""
-
-    def abort(self) -> None:
-        """Close, leaving nothing behind."""
 
 
 class TcpChannel(Pollable):
@@ -491,9 +452,7 @@ class TcpNetwork:
         self.channels: dict[int, Watched] = {}
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.peak_descriptors = 0
-        self._pending: dict[int, int] = {}
-        self._heap: list[tuple[float, int]] = []
-        self._again: asyncio.Handle | None = None
+        self._ordered: InOrder | None = None
         self._family = socket.AF_INET6 if ":" in source else socket.AF_INET
         self._after_dispatch = after_dispatch
         self._loop = asyncio.get_running_loop()
@@ -523,32 +482,17 @@ class TcpNetwork:
         for channel, order in channels:
             assert isinstance(channel, TcpChannel)
             channel.order = order
-        self._loop.add_reader(self.epoll.fileno(), self._dispatch_in_order)
+        if self._ordered is None:
+            self._ordered = InOrder(
+                self._loop, self.epoll, self.channels, self.counters, self._dispatch_ordered
+            )
+            self._loop.add_reader(self.epoll.fileno(), self._dispatch_ordered)
 
-    def _dispatch_in_order(self) -> None:
-        channels, pending, heap = self.channels, self._pending, self._heap
-        for _ in range(ORDERED_BATCH):
-            self.counters.other += 1
-            for fd, event in self.epoll.poll(0, EVENTS_PER_POLL):
-                if fd in pending:
-                    pending[fd] |= event
-                elif fd in channels:
-                    pending[fd] = event
-                    heappush(heap, (channels[fd].order, fd))
-            if not heap:
-                break
-            _, fd = heappop(heap)
-            event = pending.pop(fd)
-            if fd in channels:
-                channels[fd].ready(event)
-        if heap and self._again is None:
-            self._again = self._loop.call_soon(self._dispatch_rest)
+    def _dispatch_ordered(self) -> None:
+        assert self._ordered is not None
+        self._ordered.dispatch()
         if self._after_dispatch is not None:
             self._after_dispatch()
-
-    def _dispatch_rest(self) -> None:
-        self._again = None
-        self._dispatch_in_order()
 
     def listen(self, backlog: int = LISTEN_BACKLOG) -> TcpListener:
         """See Network.listen."""
@@ -656,8 +600,8 @@ class TcpNetwork:
         for channel in list(self.channels.values()):
             channel.abort()
         self.channels.clear()
-        if self._again is not None:
-            self._again.cancel()
+        if self._ordered is not None:
+            self._ordered.close()
         if not self.epoll.closed:
             self._loop.remove_reader(self.epoll.fileno())
             self.epoll.close()

@@ -55,7 +55,7 @@ from harness.control.messages import (
     Stop,
     WaitingRanks,
 )
-from harness.skew import skew_s
+from harness.control.skew import skew_s
 from harness.work import Work
 
 PROGRESS_S = 0.5

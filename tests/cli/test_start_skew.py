@@ -2,7 +2,8 @@
 
 import pytest
 
-from harness.skew import NormalSkew, UniformSkew, skew_s
+from harness.control.skew import skew_s
+from harness.skew import NormalSkew, UniformSkew
 from tests.cli.command import Commands
 
 ROUNDED_S = 0.002
