@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from emucoll.errors import UsageError
+from harness.skew import LateRanks, StartSkew
 
 MIN_START_WINDOW = 3
 """Rank r waits for rank r + 1 while it forms: a window of one or two per worker can deadlock."""
@@ -23,6 +24,8 @@ INT_MAX = 2**31 - 1
 """NCCL and MPI count ranks and bytes of a record in a C int; a rank travels as an i32."""
 
 _LOWEST_RATE = 1e-3
+MAX_HOP_DELAY_S = 10.0
+"""The longest latency that is taken for one."""
 
 _MAX_SLOW_FACTOR = 1_000_000.0
 
@@ -86,6 +89,12 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """NCCL_UID_STAGGER_RATE: check-ins per second at one root."""
     uid_stagger_threshold: int = 256
     """NCCL_UID_STAGGER_THRESHOLD: ranks per root above which they stagger."""
+    hop_delay_s: float = 0.0
+    """How late every message arrives."""
+    intra_host_delay_s: float | None = None
+    """Between ring neighbours on one emulated host; None: as late as any other."""
+    start_skew: StartSkew | None = None
+    """When ranks start; None: all together."""
     world: Literal["loopback"] = "loopback"
     out: str | None = None
 
@@ -100,6 +109,13 @@ def check(spec: Spec) -> None:
     _check_bind(spec.bind)
     if not (math.isfinite(spec.handshake_s) and spec.handshake_s > 0):
         raise UsageError(f"--handshake-timeout is {spec.handshake_s:g} s: expected more than 0")
+    for delay_s in (spec.hop_delay_s, spec.intra_host_delay_s or 0.0):
+        if not 0 <= delay_s <= MAX_HOP_DELAY_S:
+            raise UsageError(f"--hop-delay is {delay_s:g} s: expected 0 to {MAX_HOP_DELAY_S:g} s")
+    if isinstance(spec.start_skew, LateRanks) and max(spec.start_skew.late_s) >= spec.nranks:
+        raise UsageError(
+            f"--start-skew: rank {max(spec.start_skew.late_s)} is none of 0 to {spec.nranks - 1}"
+        )
     rate = spec.uid_stagger_rate
     if not (math.isfinite(rate) and (rate == 0 or rate >= _LOWEST_RATE)):
         raise UsageError(

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import pytest
 
 from emucoll.net.base import Clock, Network
+from emucoll.net.delay import LateNetwork
 from emucoll.net.tcp import TcpClock, TcpNetwork
 
 try:
@@ -75,8 +76,11 @@ class TcpWorld:
     def network(self) -> TcpNetwork:
         index = len(self.networks)
         source = "::1" if self._family == "ipv6" else f"{self._prefix}.{1 + index}"
-        self.networks.append(TcpNetwork(source))
+        self.networks.append(self._network(source))
         return self.networks[-1]
+
+    def _network(self, source: str) -> TcpNetwork:
+        return TcpNetwork(source)
 
     def sent(self, network: Network) -> Sent:
         assert isinstance(network, TcpNetwork)
@@ -101,6 +105,17 @@ class TcpWorld:
             for network in self.networks:
                 network.close()
             assert descriptors() <= before, "descriptors are left"
+
+
+class LateWorld(TcpWorld):
+    """Loopback with a latency."""
+
+    def __init__(self, loop: str, family: str) -> None:
+        super().__init__(loop, family)
+        self.name = f"late-{loop}-{family}"
+
+    def _network(self, source: str) -> TcpNetwork:
+        return LateNetwork(source, LATE_S)
 
 
 async def settle(world: World) -> None:
@@ -129,17 +144,19 @@ def has_ipv6() -> bool:
 TCP_WORLDS = [
     f"tcp-{loop}-{family}" for loop in ("asyncio", "uvloop") for family in ("ipv4", "ipv6")
 ]
-WORLDS = TCP_WORLDS
+WORLDS = [*TCP_WORLDS, "late-uvloop-ipv4"]
+LATE_S = 0.002
+"""How late every message is in a world that is late."""
 
 
 def make_world(name: str) -> World:
     """The world of that name; skips the test where this machine lacks it."""
-    _, loop, family = name.split("-")
+    kind, loop, family = name.split("-")
     if loop == "uvloop" and uvloop is None:
         pytest.skip("uvloop is not installed")
     if family == "ipv6" and not has_ipv6():
         pytest.skip("this machine has no ::1")
-    return TcpWorld(loop, family)
+    return LateWorld(loop, family) if kind == "late" else TcpWorld(loop, family)
 
 
 def default_world() -> World:

@@ -5,6 +5,7 @@ Runs in a rank's Task and steps its loops by `drive`. A wrong block is counted a
 receives it, and travels on as it came. It must not know which network it runs on, nor processes.
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
@@ -162,16 +163,48 @@ async def _over_peers(rank: Rank, peers: Peers, collective: Collective) -> None:
     for step in range(collective.rounds):
         for exchange in collective.schedule.exchanges(collective.n, step):
             for transfer in exchange:
-                to = await peers.connect(transfer.to, step)
-                to.bound = 0  # the next chunk goes when this one is in the network's hands
-                source = await peers.accept(transfer.source, step)
-                await _drive(
-                    rank,
-                    _send_blocks(rank.rank, to, transfer, collective, came_wrong.copy()),
-                    _receive_blocks(rank.rank, source, transfer, step, collective, came_wrong),
+                wrong_before = came_wrong.copy()
+                await _side_by_side(
+                    _send_to_peer(rank, peers, transfer, step, collective, wrong_before),
+                    _receive_from_peer(rank, peers, transfer, step, collective, came_wrong),
                 )
-                to.close()
-                source.close()
+
+
+async def _side_by_side(*coroutines: Coroutine[Any, Any, None]) -> None:
+    """In a Task each; the first error ends the others, and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for coroutine in coroutines:
+                group.create_task(coroutine)
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+async def _send_to_peer(
+    rank: Rank,
+    peers: Peers,
+    transfer: Transfer,
+    step: int,
+    collective: Collective,
+    came_wrong: dict[int, bytearray],
+) -> None:
+    to = await peers.connect(transfer.to, step)
+    to.bound = 0  # the next chunk goes when this one is in the network's hands
+    await _drive(rank, _send_blocks(rank.rank, to, transfer, collective, came_wrong))
+    to.close()
+
+
+async def _receive_from_peer(
+    rank: Rank,
+    peers: Peers,
+    transfer: Transfer,
+    step: int,
+    collective: Collective,
+    came_wrong: dict[int, bytearray],
+) -> None:
+    source = await peers.accept(transfer.source, step)
+    await _drive(rank, _receive_blocks(rank.rank, source, transfer, step, collective, came_wrong))
+    source.close()
 
 
 async def _send_blocks(

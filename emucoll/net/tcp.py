@@ -21,7 +21,6 @@ import termios
 import time
 import types
 from collections.abc import Awaitable, Callable, Generator, Iterable
-from heapq import heappop, heappush
 
 from emucoll.errors import ConnectFailed, ConnectionClosed, DeadlineExceeded, ListenFailed
 from emucoll.net.base import (
@@ -35,6 +34,8 @@ from emucoll.net.base import (
     wait_readable,
     wait_writable,
 )
+from emucoll.net.counters import Counters
+from emucoll.net.dispatch import EVENTS_PER_POLL, InOrder, Watched
 
 SMALL_BYTES = 4096
 """A message up to this size is put together from the pieces in which it comes; a larger one gets a
@@ -47,43 +48,16 @@ SCRATCH_BYTES = 256 * 1024
 docs/architecture.md.
 """
 ACKNOWLEDGED_POLL_S, ACKNOWLEDGED_POLL_MAX_S = 0.01, 0.5
-EVENTS_PER_POLL = 1024
 POLLS_A_TURN = 8
 """How often a turn asks for events that have come since it began: cheaper than a turn each."""
-ORDERED_BATCH = 512
-"""Events that `dispatch_in_order` serves before the event loop gets its turn."""
 
 _IP_BIND_ADDRESS_NO_PORT = 24  # <linux/in.h>; the socket module names it only in later Pythons
 _IN = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
 _INOUT = _IN | select.EPOLLOUT
-_GONE = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+GONE = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 _NOW = socket.MSG_DONTWAIT
 _STREAM = socket.SOCK_STREAM | socket.SOCK_NONBLOCK
 _RESET = (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN)
-
-
-class Counters:
-    """What this process asked of the kernel and sent, since the network was made."""
-
-    __slots__ = (
-        "accepts",
-        "bytes_sent",
-        "connects",
-        "messages",
-        "other",
-        "reads",
-        "writes",
-    )
-
-    def __init__(self) -> None:
-        """All zero."""
-        self.reads = self.writes = self.accepts = self.connects = self.other = 0
-        self.bytes_sent = self.messages = 0
-
-    @property
-    def syscalls(self) -> int:
-        """Socket calls made, epoll included."""
-        return self.reads + self.writes + self.accepts + self.connects + self.other
 
 
 class TcpClock:
@@ -342,7 +316,7 @@ class TcpChannel(Pollable):
 
     def ready(self, event: int) -> None:
         """The kernel reported `event`: note it and resume whoever waits."""
-        if event & _GONE:
+        if event & GONE:
             self._gone = True
         if event & select.EPOLLOUT and self._queue:
             self._write_queue()
@@ -399,17 +373,25 @@ class TcpListener(Pollable):
     async def accept(self) -> TcpChannel:
         """See Listener.accept. A peer that went away before it was accepted is passed over."""
         never_inside_drive("Listener.accept")
+        while (channel := self._take()) is None:
+            self._watch()
+            await wait_readable(self)
+        return channel
+
+    def _watch(self) -> None:
+        if not self._registered:
+            self._network.counters.other += 1
+            self._network.epoll.register(self._fd, select.EPOLLIN | select.EPOLLET)
+            self._registered = True
+
+    def _take(self) -> TcpChannel | None:
+        """The next connection, None when there is none yet; errors as of `accept`."""
         while True:
             self._network.counters.accepts += 1
             try:
                 fd, _ = self._sock._accept()  # type: ignore[attr-defined]  # half of what accept() costs
             except BlockingIOError:
-                if not self._registered:
-                    self._network.counters.other += 1
-                    self._network.epoll.register(self._fd, select.EPOLLIN | select.EPOLLET)
-                    self._registered = True
-                await wait_readable(self)
-                continue
+                return None
             except (ConnectionAbortedError, InterruptedError):
                 continue
             except OSError as error:
@@ -467,12 +449,10 @@ class TcpNetwork:
         self.source = source
         self.counters = Counters()
         self.epoll = select.epoll()
-        self.channels: dict[int, TcpChannel | TcpListener | _Connecting] = {}
+        self.channels: dict[int, Watched] = {}
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.peak_descriptors = 0
-        self._pending: dict[int, int] = {}
-        self._heap: list[tuple[float, int]] = []
-        self._again: asyncio.Handle | None = None
+        self._ordered: InOrder | None = None
         self._family = socket.AF_INET6 if ":" in source else socket.AF_INET
         self._after_dispatch = after_dispatch
         self._loop = asyncio.get_running_loop()
@@ -502,32 +482,17 @@ class TcpNetwork:
         for channel, order in channels:
             assert isinstance(channel, TcpChannel)
             channel.order = order
-        self._loop.add_reader(self.epoll.fileno(), self._dispatch_in_order)
+        if self._ordered is None:
+            self._ordered = InOrder(
+                self._loop, self.epoll, self.channels, self.counters, self._dispatch_ordered
+            )
+            self._loop.add_reader(self.epoll.fileno(), self._dispatch_ordered)
 
-    def _dispatch_in_order(self) -> None:
-        channels, pending, heap = self.channels, self._pending, self._heap
-        for _ in range(ORDERED_BATCH):
-            self.counters.other += 1
-            for fd, event in self.epoll.poll(0, EVENTS_PER_POLL):
-                if fd in pending:
-                    pending[fd] |= event
-                elif fd in channels:
-                    pending[fd] = event
-                    heappush(heap, (channels[fd].order, fd))
-            if not heap:
-                break
-            _, fd = heappop(heap)
-            event = pending.pop(fd)
-            if fd in channels:
-                channels[fd].ready(event)
-        if heap and self._again is None:
-            self._again = self._loop.call_soon(self._dispatch_rest)
+    def _dispatch_ordered(self) -> None:
+        assert self._ordered is not None
+        self._ordered.dispatch()
         if self._after_dispatch is not None:
             self._after_dispatch()
-
-    def _dispatch_rest(self) -> None:
-        self._again = None
-        self._dispatch_in_order()
 
     def listen(self, backlog: int = LISTEN_BACKLOG) -> TcpListener:
         """See Network.listen."""
@@ -549,7 +514,7 @@ class TcpNetwork:
                 else error.strerror
             )
             raise ListenFailed(f"no listener on {self.source}: {why}") from None
-        return TcpListener(self, sock, Address(*name))
+        return self._listener(sock, Address(*name))
 
     def _socket(self) -> tuple[socket.SocketType, int]:
         sock = socket.SocketType(self._family, _STREAM)
@@ -558,12 +523,18 @@ class TcpNetwork:
             self.peak_descriptors = fd
         return sock, fd
 
+    def _listener(self, sock: socket.SocketType, address: Address) -> TcpListener:
+        return TcpListener(self, sock, address)
+
+    def _channel(self, sock: socket.SocketType, fd: int, readable: bool) -> TcpChannel:
+        return TcpChannel(self, sock, fd, readable)
+
     def adopt(self, fd: int) -> TcpChannel:
         """Make a Channel of an accepted connection."""
         if fd > self.peak_descriptors:
             self.peak_descriptors = fd
         sock = socket.SocketType(self._family, _STREAM, 0, fd)
-        return TcpChannel(self, sock, fd, readable=True)
+        return self._channel(sock, fd, readable=True)
 
     async def connect(self, address: Address, deadline_s: float) -> TcpChannel:
         """See Network.connect."""
@@ -598,7 +569,7 @@ class TcpNetwork:
         except BaseException:
             sock.close()
             raise
-        return TcpChannel(self, sock, fd, readable=False)
+        return self._channel(sock, fd, readable=False)
 
     async def _finish_connect(
         self, sock: socket.SocketType, address: Address, deadline_s: float
@@ -619,13 +590,18 @@ class TcpNetwork:
                 self.epoll.unregister(fd)
         return sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
+    @property
+    def held_descriptors(self) -> int:
+        """Sockets that are open."""
+        return len(self.channels)
+
     def close(self) -> None:
         """Reset every connection, close every listener and the epoll instance."""
         for channel in list(self.channels.values()):
             channel.abort()
         self.channels.clear()
-        if self._again is not None:
-            self._again.cancel()
+        if self._ordered is not None:
+            self._ordered.close()
         if not self.epoll.closed:
             self._loop.remove_reader(self.epoll.fileno())
             self.epoll.close()

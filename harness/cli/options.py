@@ -14,7 +14,7 @@ from emucoll.errors import EmucollError, UsageError
 from emucoll.formation import FORMATIONS
 from emucoll.loading import find_formation, find_schedule, is_path, look_in
 from harness.cli.suggest import unknown
-from harness.cli.units import parse_size, parse_time
+from harness.cli.units import parse_hop_delay, parse_size, parse_start_skew, parse_time
 from harness.results.schema import AnyResult, RunResult, to_json
 from harness.spec import Spec, check, parse_injection
 
@@ -39,6 +39,8 @@ class _Parsed(click.ParamType[Any]):
 
 TIME = _Parsed("time", parse_time)
 SIZE = _Parsed("size", parse_size)
+HOP_DELAY = _Parsed("time", parse_hop_delay)
+START_SKEW = _Parsed("skew", parse_start_skew)
 INJECTION = _Parsed("what", parse_injection)
 
 
@@ -119,6 +121,19 @@ SPEC_OPTIONS = [
         metavar="T",
         help="Drop a peer that stays silent in its hello [10s].",
     ),
+    click.option(
+        "--hop-delay",
+        type=HOP_DELAY,
+        default=(0.0, None),
+        metavar="T[,intra-host=T]",
+        help="How late every message arrives, as over a network [0].",
+    ),
+    click.option(
+        "--start-skew",
+        type=START_SKEW,
+        metavar="DIST",
+        help="When ranks start: uniform:T, normal:MEAN:DEVIATION or ranks:RANK=T,… [together].",
+    ),
     click.option("--ip", type=click.Choice(["4", "6"]), default="4", help="Address family [4]."),
     click.option(
         "--uid-stagger-rate",
@@ -165,6 +180,7 @@ def make_spec(options: dict[str, Any]) -> Spec:
     values = dict(options)
     values["deadline_s"] = values.pop("deadline")
     values["handshake_s"] = values.pop("handshake_timeout")
+    values["hop_delay_s"], values["intra_host_delay_s"] = values.pop("hop_delay")
     spec = Spec(**values)
     check(spec)
     if not is_path(spec.formation) and spec.formation not in FORMATIONS:

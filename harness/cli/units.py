@@ -9,6 +9,7 @@ import re
 from fractions import Fraction
 
 from emucoll.errors import UsageError
+from harness.skew import LateRanks, NormalSkew, StartSkew, UniformSkew
 
 TIME_UNITS: dict[str, Fraction] = {
     "ns": Fraction(1, 10**9),
@@ -33,6 +34,7 @@ SIZE_UNITS: dict[str, Fraction] = {
 }
 """Bytes in one of each."""
 
+_LATE_RANK = re.compile(r"(?P<rank>\d{1,10})=(?P<time>.+)", re.ASCII)
 _LARGEST_SIZE = 2**63 - 1
 # The lengths are bounded because the exact value of 1e999999999 would not fit this machine.
 _QUANTITY = re.compile(
@@ -58,6 +60,46 @@ def parse_time(text: str) -> float:
         return float(number * TIME_UNITS[unit])
     except OverflowError:
         raise UsageError(f"{text!r} is too long: expected {expected}") from None
+
+
+def parse_hop_delay(text: str) -> tuple[float, float | None]:
+    """`5ms` or `5ms,intra-host=500us`: seconds between hosts, and within one if that differs.
+
+    Raises UsageError.
+    """
+    between, *rest = (part.strip() for part in text.split(","))
+    within: float | None = None
+    for part in rest:
+        name, _, value = part.partition("=")
+        if name.strip() != "intra-host" or not value or within is not None:
+            raise UsageError(f"{text!r}: expected a time, or one as in 5ms,intra-host=500us")
+        within = parse_time(value)
+    return parse_time(between), within
+
+
+def parse_start_skew(text: str) -> StartSkew:
+    """`uniform:5s`, `normal:2s:500ms` (mean, standard deviation) or `ranks:7=20s,9=1s`.
+
+    Raises UsageError.
+    """
+    kind, _, rest = text.partition(":")
+    values = [part.strip() for part in rest.split(":")]
+    if kind == "uniform" and len(values) == 1 and values[0]:
+        return UniformSkew(high_s=parse_time(values[0]))
+    if kind == "normal" and len(values) == 2:
+        mean, deviation = values
+        return NormalSkew(mean_s=parse_time(mean), deviation_s=parse_time(deviation))
+    pairs = [_LATE_RANK.fullmatch(part.strip()) for part in rest.split(",")]
+    found = [match for match in pairs if match is not None]
+    if kind != "ranks" or len(found) < len(pairs):
+        raise UsageError(
+            f"{text!r}: expected uniform:T, normal:MEAN:DEVIATION or ranks:RANK=T,…, as in "
+            "uniform:5s, normal:2s:500ms or ranks:7=20s,9=1s"
+        )
+    late_s = {int(match["rank"]): parse_time(match["time"]) for match in found}
+    if len(late_s) < len(found):
+        raise UsageError(f"{text!r}: a rank is named twice")
+    return LateRanks(late_s=late_s)
 
 
 def parse_size(text: str) -> int:

@@ -421,6 +421,7 @@ class Controller:
             library=library or None,
             handshake_s=spec.handshake_s,
             deadline_s=spec.deadline_s,
+            hop_delay_s=spec.hop_delay_s,
             kill_at=(check_ins + 1) // 2 if kills and not real else None,
         )
 

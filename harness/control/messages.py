@@ -78,6 +78,7 @@ class ServerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="server-setup")
     library: str | None
     handshake_s: float
     deadline_s: float
+    hop_delay_s: float
     kill_at: int | None
 
 

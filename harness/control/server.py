@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from emucoll.errors import EmucollError, UsageError
+from emucoll.net.delay import make_network
 from emucoll.net.tcp import TcpClock, TcpNetwork
 from emucoll.servers.root import RootServer
 from emucoll.servers.root_state import CollectingRootState, RootState
@@ -54,7 +55,7 @@ class Server:
 
     def _start_store(self) -> ServerReady:
         setup = self._setup
-        self._network = TcpNetwork(setup.source)
+        self._network = make_network(setup.source, setup.hop_delay_s)
         self._store = StoreServer(TcpClock(), setup.handshake_s, self._seen)
         listener = self._network.listen()
         self._tasks.append(asyncio.create_task(self._guard(self._store.serve(listener))))
@@ -63,7 +64,7 @@ class Server:
     def _start_roots(self) -> ServerReady:
         """Each on a listener of its own, all in this one process."""
         layout = layout_of_size(self._setup.check_in_bytes)
-        self._network = TcpNetwork(self._setup.source)
+        self._network = make_network(self._setup.source, self._setup.hop_delay_s)
         ids = [
             self._start_root(self._network, layout, iroot) for iroot in range(self._setup.nroots)
         ]

@@ -23,7 +23,8 @@ from emucoll.collectives.table import RecordTable
 from emucoll.errors import ConnectionClosed, EmucollError, NetworkError
 from emucoll.loading import find_formation, find_schedule, look_in
 from emucoll.net.base import Address
-from emucoll.net.tcp import TcpClock, TcpNetwork
+from emucoll.net.delay import LateChannel, make_network
+from emucoll.net.tcp import TcpClock
 from emucoll.p2p import RingPeers
 from emucoll.plans.steps import Gather, one_allgather
 from emucoll.rank import Job, Rank, Ring
@@ -54,12 +55,14 @@ from harness.control.messages import (
     Stop,
     WaitingRanks,
 )
+from harness.control.skew import skew_s
 from harness.work import Work
 
 PROGRESS_S = 0.5
 ADMITTED_A_TURN = 64
 NEVER_STARTED = "never-started"
 ADMISSION = "admission"
+START_SKEW = "start-skew"
 _PEERS: dict[object, int] = {None: NO_PEER, "root": PEER_ROOT, "store": PEER_STORE, "all": PEER_ALL}
 
 
@@ -108,9 +111,11 @@ class Worker:
         self._calls: list[_Call] = []
         self._faults = RankFaults(self._spec, schedule)
         self._trace = Trace(setup.count)
-        self._network = TcpNetwork(setup.source, self._trace.to_loop)
+        self._network = make_network(setup.source, self._spec.hop_delay_s, self._trace.to_loop)
         self._clock = TcpClock()
         self._admission = self._trace.phase(ADMISSION)
+        self._skew = self._trace.phase(START_SKEW)
+        self._late: list[asyncio.TimerHandle] = []
         jitter = random.Random(self._spec.seed * 1_000_003 + setup.first)
         self._ranks = [
             Rank(
@@ -203,6 +208,21 @@ class Worker:
         if self._faults.never_starts(rank.rank):
             rank.phase = self._trace.phase(NEVER_STARTED)
             return
+        late_s = skew_s(self._spec.start_skew, rank.rank, self._spec.seed)
+        if not late_s:
+            self._launch(rank)
+            return
+        rank.phase = self._skew
+        loop = asyncio.get_running_loop()
+        self._late.append(loop.call_later(late_s, self._launch_late, rank, self._clock.now()))
+
+    def _launch_late(self, rank: Rank, since: float) -> None:
+        """Start a rank that was made late, if there still is anything to start it for."""
+        if not self._failed:
+            self._trace.wall[self._skew][rank.slot] = self._clock.now() - since
+            self._launch(rank)
+
+    def _launch(self, rank: Rank) -> None:
         rank.phase = self._trace.phase(IDLE)
         context = copy_context()
         context.run(enter_rank, rank)
@@ -213,7 +233,8 @@ class Worker:
         task.add_done_callback(self._tasks.discard)
 
     async def _run_rank(self, rank: Rank) -> None:
-        began = self._started + self._trace.wall[self._admission][rank.slot]
+        wall = self._trace.wall
+        began = self._started + wall[self._admission][rank.slot] + wall[self._skew][rank.slot]
         try:
             with rank.span("bootstrap"):
                 await self._bootstrap(rank)
@@ -236,6 +257,7 @@ class Worker:
             raise InjectedFault(f"injected: rank {rank.rank} raises")
         ring = await self._formation.form(rank, self._job)
         self._rings[rank.slot] = ring
+        self._set_hops(rank.rank, ring)
         self._formed += 1
         if self._formed == self._setup.count:
             self._link.send(self._all_formed())
@@ -247,6 +269,16 @@ class Worker:
         for call in self._calls:
             with rank.span(call.gather.phase, peer=(rank.rank - 1) % self._spec.nranks):
                 await self._gather(rank, ring, call)
+
+    def _set_hops(self, rank: int, ring: Ring) -> None:
+        """Neighbours on one emulated host are nearer."""
+        spec = self._spec
+        if spec.intra_host_delay_s is None:
+            return
+        for channel, peer in ((ring.next, rank + 1), (ring.prev, rank - 1)):
+            same = rank // spec.ranks_per_host == peer % spec.nranks // spec.ranks_per_host
+            if same and isinstance(channel, LateChannel):
+                channel.delay_s = spec.intra_host_delay_s
 
     async def _gather(self, rank: Rank, ring: Ring, call: "_Call") -> None:
         if not call.began_s:
@@ -325,6 +357,7 @@ class Worker:
             "bootstrap.delay",
             IDLE,
             ADMISSION,
+            START_SKEW,
         )
         waiting = sum(
             count for phase, count in phases.items() if names[phase] in (*before, NEVER_STARTED)
@@ -378,7 +411,9 @@ class Worker:
         cpu["loop"] = process_cpu_s - sum(
             seconds for name, seconds in cpu.items() if name != "loop"
         )
-        skip = (IDLE, "loop", NEVER_STARTED)
+        skip: tuple[str, ...] = (IDLE, "loop", NEVER_STARTED)
+        if self._spec.start_skew is None:
+            skip = (*skip, START_SKEW)
         return Finished(
             total_s=now - self._started,
             gathers=[call.report(self._setup.count) for call in self._calls],
@@ -402,7 +437,7 @@ class Worker:
             reads=counters.reads - self._reads,
             writes=counters.writes - self._writes,
             peak_descriptors=self._network.peak_descriptors + 1,
-            held_descriptors=len(self._network.channels),
+            held_descriptors=self._network.held_descriptors,
             dropped=list(trace.dropped),
             dropped_count=trace.dropped.in_all,
         )
@@ -410,6 +445,8 @@ class Worker:
     def close(self) -> None:
         """Cancel every rank and reset every connection."""
         self._failed = True
+        for handle in self._late:
+            handle.cancel()
         for task in list(self._tasks):
             task.cancel()
         if self._ticker is not None:

@@ -34,10 +34,14 @@ SATURATED = 0.85
 """Share of the cores' time, or of one core for a built-in server, above which the harness's own CPU
 was the limit.
 """
+LATENCY_BOUND = 0.5
+"""Share of the cores' time below which a hop delay decides."""
 SHOWN_WRONG = 16
 """Wrong blocks that a result names."""
 OUTSIDE = "run"
 """`within` of the phase that lies outside a rank's own total."""
+NOT_THEIR_OWN = ("admission", "start-skew")
+"""What passes before a rank starts."""
 Times = dict[str, npt.NDArray[np.float64]]
 
 
@@ -85,6 +89,8 @@ def result(
     wrong = sum(gather.wrong or 0 for gather in gathers)
     reports: list[m.Finished | m.ServerReport] = [*finished, *outcome.servers.values()]
     everything = total(report.work for report in reports)
+    cores_s = total_s * measured.environment.cores
+    busy = (everything.cpu_s or 0.0) / cores_s if cores_s else 0.0
     saturated = _saturated(spec, outcome, measured, everything.cpu_s or 0.0, total_s)
     run = RunResult(
         kind="measured",
@@ -92,7 +98,11 @@ def result(
         environment=measured.environment,
         seed=spec.seed,
         ok=wrong == 0,
-        warnings=measured.warnings + warnings_of(spec, placement, outcome),
+        warnings=[
+            *measured.warnings,
+            *warnings_of(spec, placement, outcome),
+            *_regime(spec, saturated, busy),
+        ],
         exit_code=0 if wrong == 0 else 1,
         nranks=spec.nranks,
         workers=len(placement.shares),
@@ -201,7 +211,7 @@ def _phases(times: Times, finished: list[m.Finished]) -> list[Phase]:
         if name == "total":
             continue
         parent, _, _ = name.rpartition(".")
-        within = OUTSIDE if name == "admission" else parent or None
+        within = OUTSIDE if name in NOT_THEIR_OWN else parent or None
         if within is None:
             top = top + each
         phases.append(_phase(name, each, cpu.get(name, 0.0) + _children_cpu(name, cpu), within))
@@ -268,6 +278,28 @@ def _saturated(
     return (report.work.cpu_s or 0.0) / outcome.formation_s > SATURATED
 
 
+def _regime(spec: Spec, saturated: bool, busy: float) -> list[RunWarning]:
+    """What bound the times, where the spec makes one expect something else. `busy`: share of the
+    cores' time that was used.
+    """
+    if spec.hop_delay_s and busy > LATENCY_BOUND:
+        text = (
+            f"the cores were busy for {busy:.0%} of the time: above "
+            f"{LATENCY_BOUND:.0%} the hop delay no longer decides how long it takes; take fewer "
+            "ranks or a longer delay"
+        )
+        return [RunWarning(code="not-latency-bound", text=text)]
+    schedule = find_schedule(spec.allgather)
+    both_ways = min(schedule.reach(spec.nranks, schedule.rounds(spec.nranks))) > 0
+    if both_ways and saturated and not spec.hop_delay_s:
+        text = (
+            f"{spec.allgather} goes both ways, in half the steps, with the same work: on saturated "
+            "cores that shows no gain; --hop-delay with few ranks does"
+        )
+        return [RunWarning(code="saturated-both-ways", text=text)]
+    return []
+
+
 def warnings_of(spec: Spec, placement: Placement, outcome: Outcome) -> list[RunWarning]:
     """What a reader must know of how the run went."""
     warnings = []
@@ -296,6 +328,10 @@ def warnings_of(spec: Spec, placement: Placement, outcome: Outcome) -> list[RunW
     other = _root_version(spec, outcome)
     if other is not None:
         warnings.append(RunWarning(code="root-version", text=other))
+    real = ", ".join(outcome.server_versions.values())
+    if spec.hop_delay_s and real:
+        text = f"what {real} receives is not late: --hop-delay holds for emucoll's own processes"
+        warnings.append(RunWarning(code="hop-delay-real-server", text=text))
     if spec.steps is not None and spec.steps < find_schedule(spec.allgather).rounds(spec.nranks):
         rounds = find_schedule(spec.allgather).rounds(spec.nranks)
         text = f"{spec.steps} of {rounds} steps were run; nothing is extrapolated"

@@ -69,6 +69,12 @@ def diagnose(spec: Spec, outcome: Outcome) -> tuple[RunError, int]:
     return error, USAGE if usage else HARNESS
 
 
+_NOT_STARTED = {
+    "never-started": "the rank never started",
+    "start-skew": "the rank had not started yet: --start-skew makes it late",
+}
+
+
 def wrong_data(run: RunResult, placement: Placement) -> RunError:
     """The error of a run that came to its end with wrong blocks."""
     first = run.wrong_blocks[0]
@@ -300,7 +306,7 @@ def blame(waits: list[Wait]) -> Wait | None:
         wait.peer for wait in waits if wait.peer in by_rank and wait.peer != wait.rank
     )
     if not waited_for:
-        idle = [wait for wait in waits if wait.phase == "never-started"]
+        idle = [wait for wait in waits if wait.phase in _NOT_STARTED]
         if not idle and any(wait.peer == m.PEER_ALL for wait in waits):
             # Of those who keep all others waiting, the last is the one that a stagger lets go last.
             idle = [wait for wait in waits if wait.peer == m.NO_PEER][-1:]
@@ -312,7 +318,7 @@ def blame(waits: list[Wait]) -> Wait | None:
     ]
     candidates = [end for end in ends if not end.phase.endswith((".barrier", "loop"))] or ends
     if candidates:
-        never = [end for end in candidates if end.phase == "never-started"]
+        never = [end for end in candidates if end.phase in _NOT_STARTED]
         return max(never or candidates, key=lambda end: (waited_for[end.rank], -end.rank))
     circle = _circle(by_rank, next(iter(waited_for)))
     return by_rank[max(circle, key=lambda rank: (waited_for[rank], -rank))]
@@ -352,8 +358,8 @@ def _waiters(waiting_for_it: list[int], stuck: list[Wait]) -> str:
 
 
 def _cause(culprit: Wait) -> str:
-    if culprit.phase == "never-started":
-        return "the rank never started"
+    if culprit.phase in _NOT_STARTED:
+        return _NOT_STARTED[culprit.phase]
     return "the rank, or whom it waits for, is stuck or slow"
 
 

@@ -12,6 +12,7 @@ from harness.report.failure import failure_lines, printable
 from harness.results.environment import Environment
 from harness.results.schema import AllGather, Phase, RunResult
 from harness.results.storage import RANKS_FILE, RESULT_FILE
+from harness.skew import format_skew
 from harness.spec import Spec, format_injection
 from harness.work import Work
 
@@ -79,6 +80,12 @@ def _of_spec(spec: Spec, result: RunResult) -> list[str]:
         f"root {printable(spec.root)} store {printable(spec.store)}",
         f"world {spec.world} IPv{spec.ip} seed {spec.seed} deadline {spec.deadline_s:g} s",
     ]
+    if spec.hop_delay_s:
+        within = spec.intra_host_delay_s
+        near = "" if within is None else f", {within:g} s within a host"
+        lines.append(f"hop-delay {spec.hop_delay_s:g} s{near}")
+    if spec.start_skew is not None:
+        lines.append(f"start-skew {format_skew(spec.start_skew)}")
     if spec.inject:
         lines.append(f"injected {' '.join(map(format_injection, spec.inject))}")
     return lines

@@ -7,7 +7,7 @@ import pytest
 
 from emucoll.errors import ConnectFailed, ConnectionClosed, DeadlineExceeded, EmucollError
 from emucoll.net.base import Channel, Network
-from tests.worlds import World, descriptors, settle
+from tests.worlds import LateWorld, World, descriptors, settle
 
 
 async def test_listeners_have_addresses_of_their_own(world: World) -> None:
@@ -120,7 +120,14 @@ async def test_a_full_backlog_reaches_the_connects_deadline(world: World, backlo
     assert "within 0.2 s" in str(error)
 
 
+def fills_up(world: World) -> None:
+    """Skip the test where connections are taken before anybody accepts them."""
+    if isinstance(world, LateWorld):
+        pytest.skip("its listeners take connections when they come")
+
+
 async def test_a_connect_that_waits_is_let_in(world: World) -> None:
+    fills_up(world)
     here, there = world.network(), world.network()
     listener = there.listen(0)
     await here.connect(listener.address, 10.0)
@@ -134,6 +141,7 @@ async def test_a_connect_that_waits_is_let_in(world: World) -> None:
 
 
 async def test_a_cancelled_connect(world: World) -> None:
+    fills_up(world)
     here, there = world.network(), world.network()
     listener = there.listen(0)
     await here.connect(listener.address, 10.0)
@@ -148,6 +156,7 @@ async def test_a_cancelled_connect(world: World) -> None:
 
 async def test_a_closed_network_leaves_nothing(world: World) -> None:
     """`World.run` counts descriptors after every test; here everybody waits in some way as well."""
+    fills_up(world)
     here, there = world.network(), world.network()
     listener = there.listen(0)
     accepting = asyncio.ensure_future(here.listen().accept())

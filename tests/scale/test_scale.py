@@ -119,3 +119,15 @@ def test_the_first_steps_in_lockstep(formation: str, nranks: int) -> None:
     assert (gathered.steps, gathered.of_steps) == (STEPS, nranks - 1)
     assert gathered.transfers == nranks * STEPS
     check_memory(result, nranks)
+
+
+@EACH_FORMATION
+def test_a_late_rank_delays_and_does_not_break(formation: str, bounded_scale: bool) -> None:
+    """No deadline and no retry of a formation may end it for one rank that comes late."""
+    nranks, late_s = (1024, 3) if bounded_scale else (4096, 20)
+    result = run(
+        "-np", nranks, "--formation", formation, "--start-skew", f"ranks:{nranks // 2}={late_s}s"
+    )  # fmt: skip
+    assert result.formation is not None
+    assert result.formation.seconds is not None
+    assert result.formation.seconds >= late_s - 0.01

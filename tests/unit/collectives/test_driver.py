@@ -22,7 +22,7 @@ from emucoll.collectives.schedule import NEXT, PREV, Schedule
 from emucoll.collectives.table import Wrong, WrongBlocks
 from emucoll.errors import ConnectionClosed
 from emucoll.net.base import Buffer
-from tests.unit.collectives.pipes import Pipe, full_table, gather, make_ranks
+from tests.unit.collectives.pipes import Pipe, PipePeers, full_table, gather, make_ranks
 
 BOTH = pytest.mark.parametrize("schedule", [RING, RING_PIPELINED], ids=lambda ring: ring.name)
 CUTS = st.lists(st.integers(1, 40), min_size=1, max_size=4)
@@ -207,3 +207,17 @@ def test_a_large_record_and_an_empty_one() -> None:
     for schedule in ALLGATHERS.values():
         for size in (0, 3 << 20):
             assert gathered(schedule, [Pipe() for _ in range(3)], size).count == 0
+
+
+def test_a_lost_peer_is_told_as_it_is() -> None:
+    """Not as a group of errors: who reports it looks at the kind."""
+    n, size = 4, 10
+    made = {(1, 0, 0): Pipe()}
+    made[1, 0, 0].close()
+
+    async def main() -> None:
+        collective = Collective(BRUCK, n, 2, full_table(n, size))
+        with pytest.raises(ConnectionClosed, match="rank 1 closed after 0 of 10 bytes"):
+            await run(make_ranks(n)[0], {}, collective, PipePeers(0, n, made))
+
+    asyncio.run(main())

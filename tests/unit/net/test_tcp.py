@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from emucoll.errors import ConnectFailed, ListenFailed
-from emucoll.net import tcp
+from emucoll.net import dispatch
 from emucoll.net.base import drive
 from emucoll.net.tcp import TcpChannel, TcpNetwork
 from emucoll.wire.address import Address
@@ -66,7 +66,7 @@ async def everything_ready(
     return waits
 
 
-@pytest.mark.parametrize("count", [2, 20, tcp.ORDERED_BATCH - 1])
+@pytest.mark.parametrize("count", [2, 20, dispatch.ORDERED_BATCH - 1])
 async def test_ranks_are_served_in_order(world: World, count: int) -> None:
     orders = [float(order) for order in random.Random(1).sample(range(count), count)]
     served: list[float] = []
@@ -84,7 +84,7 @@ async def test_the_order_may_be_infinite_and_shared(world: World) -> None:
 async def test_a_batch_leaves_the_loop_its_turn(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tcp, "ORDERED_BATCH", 4)
+    monkeypatch.setattr(dispatch, "ORDERED_BATCH", 4)
     served: list[float] = []
     orders = [float(order) for order in range(20)]
     waits = await everything_ready(world, 20, orders, served)
@@ -102,7 +102,7 @@ async def test_a_batch_leaves_the_loop_its_turn(
 async def test_news_in_every_turn_leave_the_loop_its_turns(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tcp, "ORDERED_BATCH", 1)
+    monkeypatch.setattr(dispatch, "ORDERED_BATCH", 1)
     served: list[float] = []
     near, waits = await all_waiting(world, [float(order) for order in range(100)], served)
     late = iter(near[50:])
@@ -129,7 +129,7 @@ async def test_news_in_every_turn_leave_the_loop_its_turns(
 async def test_a_network_closed_in_mid_batch_says_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tcp, "ORDERED_BATCH", 1)
+    monkeypatch.setattr(dispatch, "ORDERED_BATCH", 1)
     faults: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
     served: list[float] = []
