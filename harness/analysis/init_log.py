@@ -336,21 +336,13 @@ class InitLog:
                 if each.named and each.nranks is not None:
                     sizes.setdefault(each.nranks, []).append(each)
         for key, group in self._groups.items():
-            if key[0] != "unnamed" or len(group) != 1 or group[0].nranks is None:
+            named = sizes.get(group[0].nranks or 0, [])
+            if key[0] != "unnamed" or len(named) != 1:
                 continue
-            named = sizes.get(group[0].nranks, [])
-            if len(named) != 1:
-                continue
-            for rank, member in list(group[0].members.items()):
-                there = named[0].members.get(rank)
-                if there is None:
-                    member.adopted, member.home = True, named[0]
-                    named[0].members[rank] = group[0].members.pop(rank)
-                elif _completes(there, member):
-                    there.init = member.init
-                    there.bootstrap = there.bootstrap or member.bootstrap
-                    there.adopted = True
-                    del group[0].members[rank]
+            for rank in dict.fromkeys(rank for each in group for rank in each.members):
+                homes = [each for each in group if rank in each.members]
+                if len(homes) == 1 and _take(named[0], homes[0].members[rank]):
+                    del homes[0].members[rank]
 
     def _without_rank(self) -> Communicator:
         home = Communicator(key=("unnamed",), nranks=None)
@@ -374,6 +366,19 @@ def _is_same(there: Member, member: Member) -> bool:
     if there.comm is None or member.comm is None:
         return False
     return (there.host, there.pid, there.comm) == (member.host, member.pid, member.comm)
+
+
+def _take(home: Communicator, member: Member) -> bool:
+    """Make `member` one of `home`, if its rank or its times are missing there."""
+    there = home.members.get(member.rank)
+    if there is None:
+        home.members[member.rank], member.home, member.adopted = member, home, True
+        return True
+    if not _completes(there, member):
+        return False
+    there.init, there.adopted = member.init, True
+    there.bootstrap = there.bootstrap or member.bootstrap
+    return True
 
 
 def _completes(there: Member, member: Member) -> bool:

@@ -183,6 +183,8 @@ def _dominating(phases: Sequence[LogPhase]) -> list[str]:
         named.append(parts.pop(0))
     each = " and ".join(f"{phase.name} {phase.mean_s:.3f} s, {_percent(phase)}" for phase in named)
     text = f"largest phase{'s' if len(named) > 1 else ''} of Init ({total.mean_s:.3f} s): {each}"
+    if named[0].ranks < total.ranks:
+        text += f" (parts of {named[0].ranks} of {total.ranks} ranks)"
     if len(named) > 1:
         text += f"; together {sum(phase.share or 0.0 for phase in named):.0%}"
     return [text]

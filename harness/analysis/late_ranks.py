@@ -18,6 +18,8 @@ from harness.results.schema import LateRank
 
 LEAST_S = 0.01
 """Shorter waits than this are not worth a name."""
+LEAST_SHARE = 0.02
+"""Nor are those of a smaller share of the slowest rank's Init."""
 LONG = 0.5
 """A wait is long if it is this share of the bootstrap."""
 APART = 3.0
@@ -57,7 +59,10 @@ def arrivals(communicator: Communicator) -> Arrivals:
     late |= _by_span(spans, late)
     if not late and not notes:
         notes += _by_ring(communicator, nranks)
-    order = sorted(late.values(), key=lambda each: (-each.late_s, each.rank))
+    totals = [member.init.total or 0.0 for member in members.values() if member.init is not None]
+    least_s = LEAST_SHARE * max(totals, default=0.0)
+    worth = [each for each in late.values() if each.late_s >= least_s]
+    order = sorted(worth, key=lambda each: (-each.late_s, each.rank))
     return Arrivals(order, notes)
 
 

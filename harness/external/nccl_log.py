@@ -6,15 +6,15 @@ sources, tag by tag.
 
 Holds true: a record says only what stands in the log. A number counts if what must follow it
 follows, so a number that was cut is no number. A line that was torn gives what stands whole in its
-head; its tail is joined to it only if exactly one torn head can be continued by it, and if the sum
-then agrees. Memory is bounded by the threads that log and by `HEADS`.
+head; its tail is joined to it only if exactly one torn head can be continued by it in one way, and
+if the sum then agrees. Memory is bounded by the threads that log and by `HEADS`.
 
 Must not know files, communicators or what a time means: `harness.analysis.init_log` puts records
 together.
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 INIT_RESOLUTION_S = 0.005
@@ -23,6 +23,12 @@ BOOTSTRAP_RESOLUTION_S = 0.0000005
 """`Bootstrap timings` are printed with six."""
 INIT_ROUNDING_S = 0.05
 """Nine rounded numbers of an Init line: its parts add up to its total within this."""
+TORN_ROUNDING_S = 0.015
+"""What is asked for where lines are being torn: there a head and another line's tail may look like
+one line. Of true lines nine in ten are as near.
+"""
+TORN_LINES = 64
+"""So many lines after a tear a line that looks whole may be two halves."""
 BOOTSTRAP_ROUNDING_S = 0.00001
 
 INIT_PARTS = ("kernels", "bootstrap", "allgathers", "topo", "graphs", "connections", "rest")
@@ -186,11 +192,12 @@ _TOPOLOGY = re.compile(
 )
 _INIT = re.compile(r"Init timings(?: - (?P<function>\w+))?: rank (?P<rank>\d{1,10}) ")
 _INIT_NRANKS = re.compile(r"nranks (\d{1,10}) ")
-_INIT_TOTAL = re.compile(r"total (-?\d{1,12}\.\d\d) \(")
-_INIT_PART = re.compile(r"([a-z_]+) (-?\d{1,12}\.\d\d)(, |\))")
+_WHOLE = r"-?(?:0|[1-9]\d{0,11})"
+_INIT_TOTAL = re.compile(rf"total ({_WHOLE}\.\d\d) \(")
+_INIT_PART = re.compile(rf"([a-z_]+) ({_WHOLE}\.\d\d)(, |\))")
 _BOOTSTRAP = re.compile(r"Bootstrap timings ")
-_BOOTSTRAP_TOTAL = re.compile(r"total (-?\d{1,12}\.\d{6}) \(")
-_BOOTSTRAP_PART = re.compile(r"([a-z_]+) (-?\d{1,12}\.\d{6})(, |\))")
+_BOOTSTRAP_TOTAL = re.compile(rf"total ({_WHOLE}\.\d{{6}}) \(")
+_BOOTSTRAP_PART = re.compile(rf"([a-z_]+) ({_WHOLE}\.\d{{6}})(, |\))")
 _TIMED = ("Init timings", "Bootstrap timings")
 
 
@@ -208,8 +215,11 @@ class LogReader:
 
     counts: Counts = field(default_factory=Counts)
     _threads: dict[tuple[int, int], list[Origin]] = field(default_factory=dict)
+    _hosts: set[str] = field(default_factory=set)
     _heads: list[_Head] = field(default_factory=list)
     _joins: bool = True
+    _doubt_until: int = 0
+    """Line number up to which whole lines are doubted."""
 
     def feed(self, line: str) -> list[Record]:
         """The records that this line holds, or completes; most lines hold none.
@@ -255,6 +265,9 @@ class LogReader:
             fitting = [origin for origin in known if host.endswith(origin.host)]
             if len(fitting) == 1:
                 return fitting[0]
+            host = max((each for each in self._hosts if host.endswith(each)), key=len, default=host)
+        else:
+            self._hosts.add(host)
         tag = "" if prefix is None else " ".join(_TAG.findall(prefix))
         origin = Origin(tag, host, pid, tid)
         for each in known:
@@ -287,14 +300,25 @@ class LogReader:
             records.append(record)
         elif _is_whole(record):
             self._count(record)
-            if _agrees(record):
-                records.append(record)
-            else:
+            if not _agrees(record, INIT_ROUNDING_S):
                 self.counts.damaged += 1
+            elif self._is_doubtful(record):
+                self.counts.damaged += 1
+                records.append(_without_parts(record))
+            else:
+                records.append(record)
         else:
             self.counts.torn += 1
             self._wait(origin, text)
             records.append(record)
+
+    def _is_doubtful(self, record: Record) -> bool:
+        """May it be the head of one torn line with the tail of another?"""
+        if self.counts.lines > self._doubt_until:
+            return False
+        if isinstance(record, BootstrapTimings):  # its parts need not add up to anything
+            return any(head.text.startswith("Bootstrap") for head in self._heads)
+        return isinstance(record, InitTimings) and not _agrees(record, TORN_ROUNDING_S)
 
     def _count(self, record: Record) -> None:
         counts = self.counts
@@ -304,6 +328,7 @@ class LogReader:
 
     def _wait(self, origin: Origin | None, text: str) -> None:
         self._heads.append(_Head(origin, text))
+        self._doubt_until = self.counts.lines + TORN_LINES
         if len(self._heads) > HEADS:
             # Of the heads that are dropped now each may be the one that a tail belongs to.
             self._heads.clear()
@@ -314,13 +339,15 @@ class LogReader:
         if not self._heads or not self._joins or not (")" in text or "- Init " in text):
             return
         text = text[match.end() :] if (match := _BEFORE_TEXT.match(text)) else text
-        nobody = Origin("", "", 0, 0)
-        fitting = []
-        for head in self._heads:
-            record = _parse(head.origin or nobody, head.text + text)
-            if record is not None and _is_whole(record) and _agrees(record):
-                fitting.append((head, record))
-        if len(fitting) != 1:
+        fitting = [
+            (head, record)
+            for head in self._heads
+            for begin in _beginnings(head.text)
+            if (record := _parse(head.origin or _NOBODY, begin + text)) is not None
+            and _is_whole(record)
+            and _agrees(record, INIT_ROUNDING_S)
+        ]
+        if len(fitting) != 1 or not _agrees(fitting[0][1], TORN_ROUNDING_S):
             return
         head, record = fitting[0]
         self._heads.remove(head)
@@ -328,6 +355,25 @@ class LogReader:
             self.counts.rejoined += 1
             self._count(record)
             records.append(record)
+
+
+_NOBODY = Origin("", "", 0, 0)
+_PART_BEGUN = re.compile(r"(?:[a-z_]+(?: (?:-?\d*(?:\.\d{0,2})?)?)?)?")
+"""As much of a part as may have been printed before a tear."""
+
+
+def _beginnings(text: str) -> list[str]:
+    """Where a torn line may have ended: another line's tail may stand behind it already."""
+    last = _INIT_TOTAL.search(text) or _BOOTSTRAP_TOTAL.search(text)
+    if last is None or not text.startswith(_TIMED):
+        return [text]
+    part_form = _INIT_PART if text.startswith("Init") else _BOOTSTRAP_PART
+    at = last.end()
+    while (part := part_form.match(text, at)) is not None and part[3] != ")":
+        at = part.end()
+    begun = _PART_BEGUN.match(text, at)
+    end = at if begun is None else begun.end()
+    return [text] if end == len(text) else [text[:cut] for cut in range(at, end + 1)]
 
 
 def _version(origin: Origin | None, match: re.Match[str]) -> Version:
@@ -351,7 +397,7 @@ def _parse(
 
 def _is_cut(text: str) -> bool:
     """Does a form begin here that does not end?"""
-    record = _parse(Origin("", "", 0, 0), text)
+    record = _parse(_NOBODY, text)
     timed = text.startswith(_TIMED)
     return timed if record is None else not isinstance(record, Topology) and not _is_whole(record)
 
@@ -450,10 +496,21 @@ def _times(
     return float(total[1]), parts, False
 
 
-def _agrees(record: InitLine | Topology | InitTimings | BootstrapTimings) -> bool:
+def _without_parts(
+    record: InitLine | Topology | InitTimings | BootstrapTimings,
+) -> InitLine | Topology | InitTimings | BootstrapTimings:
+    """Rank and total stand in a line's head and hold; whose the parts behind are is in doubt."""
+    if isinstance(record, InitTimings | BootstrapTimings):
+        return replace(record, parts={}, whole=False)
+    return record
+
+
+def _agrees(
+    record: InitLine | Topology | InitTimings | BootstrapTimings, rounding_s: float
+) -> bool:
     """Init: the parts add up to the total. Bootstrap: they are within it, and may leave a gap."""
     if isinstance(record, InitTimings) and record.total is not None:
-        return abs(record.total - sum(record.parts.values())) <= INIT_ROUNDING_S
+        return abs(record.total - sum(record.parts.values())) <= rounding_s + 1e-9
     if isinstance(record, BootstrapTimings) and record.total is not None:
         return sum(record.parts.values()) - record.total <= BOOTSTRAP_ROUNDING_S
     return True

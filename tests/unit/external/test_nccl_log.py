@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from harness.external.nccl_log import (
     HEADS,
+    TORN_LINES,
     BootstrapTimings,
     InitLine,
     InitTimings,
@@ -246,6 +247,37 @@ def test_a_tail_that_two_heads_could_own_is_joined_to_neither() -> None:
 
 def test_a_tail_whose_sum_does_not_agree_is_not_joined() -> None:
     records = read(P + INIT[:80], INIT[80:].replace("topo 0.33", "topo 0.93"))
+    assert [each.whole for each in records if isinstance(each, InitTimings)] == [False]
+
+
+def test_near_a_tear_a_line_that_is_off_keeps_its_total_alone() -> None:
+    """It may be the head of one line with the tail of another."""
+    off = INIT.replace("alloc 0.52", "alloc 0.54").replace("rank 5", "rank 6")
+    (alone,) = read(P + off)
+    assert isinstance(alone, InitTimings) and alone.whole
+    reader = LogReader()
+    reader.feed(P + INIT[:80])
+    (line,) = reader.feed(P + off)
+    assert isinstance(line, InitTimings)
+    assert (line.rank, line.total, line.parts, line.whole) == (6, 3.07, {}, False)
+    assert reader.counts.damaged == 1
+    for _ in range(TORN_LINES):
+        reader.feed("")
+    assert reader.feed(P + off) == [alone]
+
+
+def test_near_a_torn_bootstrap_line_the_next_one_keeps_its_total_alone() -> None:
+    *_, line = read(P + BOOTSTRAP[:70], P + BOOTSTRAP)
+    assert isinstance(line, BootstrapTimings)
+    assert (line.total, line.parts) == (0.732904, {})
+
+
+def test_two_ways_to_join_are_one_too_many() -> None:
+    """The head may end before the 0, or behind it, where another line's tail already stands."""
+    head = INIT[: INIT.index("0.52")] + "0x"
+    records = read(P + head, INIT[INIT.index("0.52") + 1 :])
+    assert [each.whole for each in records if isinstance(each, InitTimings)] == [False, True]
+    records = read(P + head, "10" + INIT[INIT.index("0.52") + 1 :])
     assert [each.whole for each in records if isinstance(each, InitTimings)] == [False]
 
 
