@@ -17,7 +17,7 @@ import msgspec
 
 from harness.analysis.init_phases import BOOTSTRAP_TOTAL, UNEXPLAINED
 from harness.external.nccl_log import BOOTSTRAP_PARTS, BOOTSTRAP_RESOLUTION_S, INIT_RESOLUTION_S
-from harness.results.schema import LogCommunicator, LogPhase, Phase, Row, RunResult
+from harness.results.schema import Kind, LogCommunicator, LogPhase, Phase, Row, RunResult
 
 TOLERANCE = 1.25
 """Means within this factor are the same: one run of each says no more."""
@@ -31,6 +31,7 @@ _TIMED = tuple(f"bootstrap.{name}" for name in BOOTSTRAP_PARTS)
 class _Time:
     seconds: float
     share: float | None
+    kind: Kind
     note: str | None = None
 
 
@@ -54,8 +55,7 @@ def rows_of(result: RunResult, communicator: LogCommunicator) -> list[Row]:
         row = _row(phase, emulated, bool(result.saturated))
         if phase.name == BOOTSTRAP_TOTAL:
             row = msgspec.structs.replace(row, candidate_share=share)
-        kind = None if row.base is None else "measured"
-        rows.append(msgspec.structs.replace(row, communicator=communicator.index, base_kind=kind))
+        rows.append(msgspec.structs.replace(row, communicator=communicator.index))
     return rows
 
 
@@ -78,6 +78,7 @@ def _row(phase: LogPhase, emulated: dict[str, _Time], saturated: bool) -> Row:
         ratio=phase.mean_s / base.seconds if base.seconds else None,
         verdict="noise" if saturated else verdict(base.seconds, phase.mean_s, resolution_s),
         base_share=base.share,
+        base_kind=base.kind,
         candidate_share=phase.share,
         note=base.note,
     )
@@ -105,11 +106,16 @@ def _emulated(run: dict[str, Phase]) -> dict[str, _Time]:
         whole = max(0.0, means["bootstrap"] - own)
         parts = {name: means[name] for name in _TIMED if name in means}
         gap = max(0.0, whole - sum(parts.values()))
-        found = {name: _Time(seconds, _share(seconds, whole)) for name, seconds in parts.items()}
-        found["bootstrap"] = _Time(whole, None, "less the barrier" if own else None)
-        found[UNEXPLAINED] = _Time(gap, _share(gap, whole), "connect, accept")
+        kind = run["bootstrap"].kind
+        found = {
+            name: _Time(seconds, _share(seconds, whole), run[name].kind)
+            for name, seconds in parts.items()
+        }
+        found["bootstrap"] = _Time(whole, None, kind, "less the barrier" if own else None)
+        found[UNEXPLAINED] = _Time(gap, _share(gap, whole), kind, "connect, accept")
     if "allgathers" in means:  # without them its rest is emucoll's own, not NCCL's
-        found |= {n: _Time(means[n], None) for n in ("allgathers", "rest") if n in means}
+        names = [name for name in ("allgathers", "rest") if name in means]
+        found |= {name: _Time(means[name], None, run[name].kind) for name in names}
     return found
 
 

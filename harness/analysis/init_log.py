@@ -157,7 +157,13 @@ class InitLog:
             if process.version is not None:
                 seen[process.version] = seen.get(process.version, 0) + 1
         # Up to 2.22 rank 0 prints the line to stdout, without a prefix, and again to its own file.
-        return seen | {name: n for name, n in self._loose_versions.items() if name not in seen}
+        seen |= {name: n for name, n in self._loose_versions.items() if name not in seen}
+        kept: dict[str, int] = {}
+        for name in sorted(seen, key=lambda each: -seen[each]):
+            # A torn line ends within its version, or goes on with another line's text.
+            alike = next((k for k in kept if k.startswith(name) or name.startswith(k)), name)
+            kept[alike] = kept.get(alike, 0) + seen[name]
+        return kept
 
     # -- records
 

@@ -63,7 +63,7 @@ def _describe(communicator: Communicator, index: dict[int, int]) -> LogCommunica
         *_late(came.late),
         *came.notes,
         *_unseen(len(members), nranks, unseen),
-        *_incomplete(pending),
+        *_incomplete(pending, communicator),
         *_places(communicator, nodes, hosts),
         *_devices(members.values()),
         *_origin_of(communicator, phases),
@@ -232,13 +232,19 @@ def _unseen(seen: int, nranks: int | None, gaps: list[list[int]]) -> list[str]:
     ]
 
 
-def _incomplete(pending: Sequence[int]) -> list[str]:
+def _incomplete(pending: Sequence[int], communicator: Communicator) -> list[str]:
     if not pending:
         return []
-    return [
-        f"{len(pending)} ranks started and did not complete in these logs "
-        f"({_ranges(_runs(pending))}): the log ends before it, or they failed or hang"
-    ]
+    text = (
+        f"{len(pending)} of {len(communicator.members)} ranks that started did not complete in "
+        f"these logs ({_ranges(_runs(pending))}): the log ends before it, or they failed or hang"
+    )
+    members = communicator.members.values()
+    if len(members) < (communicator.nranks or 0) and not any(
+        m.bootstrap or m.done for m in members
+    ):
+        text += "; none of them has left the bootstrap, so they may wait for the unseen ones"
+    return [text]
 
 
 def _places(communicator: Communicator, nodes: int | None, hosts: set[str]) -> list[str]:

@@ -227,7 +227,8 @@ class LogReader:
         `line` may end with a newline. A carriage return ends a line too: progress bars use it.
         """
         records: list[Record] = []
-        for part in re.split(r"[\r\n]+", line) if "\r" in line else (line.rstrip("\n"),):
+        line = line.rstrip("\r\n")
+        for part in line.split("\r") if "\r" in line else (line,):
             self.counts.lines += 1
             if "CCL" in part or self._heads:
                 self._read(_NOISE.sub("", part) if "\x1b" in part else part, records)

@@ -82,8 +82,8 @@ def _result_in(path: Path) -> RunResult | None:
     """The run that a file or directory holds; None if it holds none."""
     try:
         file = path / RESULT_FILE if path.is_dir() else path
-        if file is not path and not file.exists():
-            return None
+        if not file.is_file() and (file is not path or file.exists()):
+            return None  # a pipe can be read only once, as a log
         with file.open("rb") as stream:
             begin = stream.read(64).lstrip()
             if not begin.startswith(b"{"):

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,14 @@ def test_a_run_that_failed_has_nothing_to_compare(emucoll: Commands, tmp_path: P
     ended = emucoll("compare", out, EXAMPLE, "--json")
     assert ended.exit_code == 2
     assert "failed and has no phases" in ended.error["what"]
+
+
+def test_a_pipe_is_a_log(emucoll: Commands, tmp_path: Path) -> None:
+    """As of a shell's <(…): it can be read once only."""
+    with subprocess.Popen(["cat", EXAMPLE / "nccl.gpu-01.4104"], stdout=subprocess.PIPE) as source:
+        document = emucoll("compare", "/dev/stdin", "--json", stdin=source.stdout).document
+    assert document["communicators"][0]["seen"] == 1
+    assert document["files"][0]["lines"] == 7
 
 
 def test_bytes_that_are_no_text_are_read_past(emucoll: Commands, tmp_path: Path) -> None:

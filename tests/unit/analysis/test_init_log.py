@@ -166,6 +166,19 @@ def test_a_rank_above_nranks_is_nobody() -> None:
     assert finished(whole("n1:1:1 [0]", 9, 2, "0xc").split("NCCL INFO Boot")[0]) == []
 
 
+def test_a_version_that_was_cut_is_no_other_version() -> None:
+    lines = [f"n1:{pid}:1 [0] NCCL INFO NCCL version 2.27.3+cuda12.9" for pid in range(3)]
+    log = log_of("\n".join([*lines, "n1:8:1 [0] NCCL INFO NCCL version 2.27.3+cu"]))
+    assert log.versions() == {"NCCL 2.27.3+cuda12.9": 4}
+
+
+def test_who_hangs_in_the_bootstrap_may_wait_for_the_unseen() -> None:
+    text = "".join(start(f"n{rank}:1:1 [0]", rank, 4, "0xc") for rank in (0, 1, 3))
+    (communicator,) = described(text)
+    assert communicator.incomplete_ranks == [[0, 1], [3, 3]]
+    assert any("they may wait for the unseen ones" in each for each in communicator.findings)
+
+
 def test_warnings_are_bounded() -> None:
     lines = [f"n1:1:1 [0] a.cc:1 NCCL WARN number {i}" for i in range(KEPT_WARNINGS + 5)]
     log = log_of("\n".join(lines))

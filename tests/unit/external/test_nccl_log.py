@@ -215,6 +215,12 @@ def test_a_progress_bar_before_the_line() -> None:
     assert isinstance(one(f"\r 3%|▎ | 1/30\r{P}{INIT}\n"), InitTimings)
 
 
+def test_lines_that_end_as_on_windows() -> None:
+    reader = LogReader()
+    assert reader.feed(P + INIT + "\r\n") == read(P + INIT)
+    assert reader.counts.lines == 1
+
+
 def test_another_process_writes_into_the_middle_of_a_line() -> None:
     # The head of rank 5, glued to the line of another process; then the tail of rank 5.
     other = "node7:311:399 [3] NCCL INFO "
