@@ -100,6 +100,8 @@ class _Thread:
     current: Member | None = None
     waiting: BootstrapTimings | None = None
     """Bootstrap timings whose START was lost: the COMPLETE that follows says whose they are."""
+    shared: bool = False
+    """Threads of several processes bear this name: host, process and thread id are equal."""
 
 
 @dataclass(slots=True)
@@ -119,6 +121,8 @@ class InitLog:
         self._processes: dict[Process, _Process] = {}
         self._loose_versions: dict[str, int] = {}
         self._strays: list[tuple[Origin, BootstrapTimings]] = []
+        self.shared_threads = 0
+        """Names that threads of several processes bear; known after `finish`."""
 
     def add(self, source: int, record: Record) -> None:
         """One record of `source`, which is any number that tells sources apart."""
@@ -141,6 +145,7 @@ class InitLog:
     def finish(self) -> list[Communicator]:
         """Every communicator: the named ones first, each kind in the order of the logs."""
         for (_, origin), thread in self._threads.items():
+            self.shared_threads += thread.shared
             if thread.waiting is not None:
                 self._strays.append((origin, thread.waiting))
         self._threads.clear()
@@ -189,11 +194,16 @@ class InitLog:
         member = self._member(source, line)
         if line.stage == "START":
             self._stray(line.origin, thread)
+            before = thread.current
+            if before is not None and before is not member and before.home is member.home:
+                # One thread cannot begin a second rank of a communicator before the first is done.
+                thread.shared = thread.shared or not before.done
             member.started = True
         elif line.stage == "COMPLETE":
             member.completed = True
             before = thread.current
-            if before is not None and before is not member and not (before.done or member.started):
+            open_before = before is not None and before is not member and not before.done
+            if before is not None and open_before and not member.started:
                 # Lines between the two are lost, and its bootstrap may be this one's.
                 thread.waiting = None
                 if before.bootstrap is not None:
@@ -211,7 +221,7 @@ class InitLog:
         member = thread.current
         same = member is not None and (member.rank, member.nranks) == (times.rank, times.nranks)
         if member is None or not same or not _fits(member.init, times):
-            member = self._unnamed(source, times)
+            member = self._of_process(source, times) or self._unnamed(source, times)
             thread.current = member
         if member.init is None or not member.init.whole:
             member.init = times
@@ -222,6 +232,9 @@ class InitLog:
     def _bootstrap_timings(self, source: int, times: BootstrapTimings) -> None:
         thread = self._thread(source, times.origin)
         member = thread.current
+        if thread.shared:
+            self._strays.append((times.origin, times))
+            return
         if member is not None and member.bootstrap is not None:
             if member.bootstrap == times:
                 return  # the line stands there twice
@@ -318,6 +331,16 @@ class InitLog:
         member.cuda_dev = member.cuda_dev if line.cuda_dev is None else line.cuda_dev
         member.nvml_dev = member.nvml_dev if line.nvml_dev is None else line.nvml_dev
         return member
+
+    def _of_process(self, source: int, times: InitTimings) -> Member | None:
+        """The one rank of this process that these times can be of, whatever thread wrote them."""
+        members = self._process(source, times.origin).by_pointer.values()
+        fitting = [
+            member
+            for member in members
+            if (member.rank, member.nranks) == (times.rank, times.nranks) and member.init is None
+        ]
+        return fitting[0] if len(fitting) == 1 else None
 
     def _unnamed(self, source: int, times: InitTimings) -> Member:
         """A rank whose timings alone are there."""

@@ -28,7 +28,8 @@ _NAMED = 8
 """Late ranks that get a sentence of their own."""
 
 _MISUSE = (
-    *("argument is NULL", "is not a valid pointer", "already been destroyed", "corrupted comm"),
+    *("is NULL", "is not a valid pointer", "already been destroyed", "corrupted comm"),
+    *("is invalid", "invalid arguments", "not in a valid", "has invalid", "invalid usage"),
     *("Invalid rank requested", "improper usage", "Invalid config", "was revoked", "invalid root"),
     *("Attempt to use communicator", "allocated on device", "Invalid device count"),
 )
@@ -222,7 +223,7 @@ def _unseen(seen: int, nranks: int | None, gaps: list[list[int]]) -> list[str]:
     if nranks is None:
         return [
             f"{seen} Bootstrap lines whose rank no line tells: their threads wrote no Init line "
-            "(NCCL_DEBUG_SUBSYS without INIT, or a part of a log)"
+            "that could say it (NCCL_DEBUG_SUBSYS without INIT, or a part of a log)"
         ]
     if seen == nranks:
         return []

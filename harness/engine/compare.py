@@ -37,6 +37,7 @@ class Logs:
     communicators: list[LogCommunicator] = field(default_factory=list)
     versions: dict[str, int] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
+    shared_threads: int = 0
 
 
 def compare(given: Given) -> CompareResult:
@@ -90,7 +91,7 @@ def read_logs(paths: Sequence[Path]) -> Logs:
     findings = complaints_said(log.complaints)
     if (more := log.complaint_count - len(log.complaints)) > 0:
         findings.append(f"{more} more WARN lines")
-    return Logs(files, communicators, log.versions(), findings)
+    return Logs(files, communicators, log.versions(), findings, log.shared_threads)
 
 
 def _file(path: Path, counts: Counts) -> LogFile:
@@ -246,6 +247,13 @@ def _of_logs(logs: Logs) -> list[RunWarning]:
             "something was written into the line; a file per rank (NCCL_DEBUG_FILE) prevents it"
         )
         warnings.append(RunWarning(code="damaged-lines", text=text))
+    if logs.shared_threads:
+        text = (
+            f"{_count(logs.shared_threads, 'thread name')} (host, process and thread id) found in "
+            "several processes: their Bootstrap lines have no rank; give a file per process, or "
+            "let the launcher mark its lines"
+        )
+        warnings.append(RunWarning(code="shared-threads", text=text))
     pending = sum(each.incomplete for each in logs.communicators)
     if pending:
         text = (

@@ -59,6 +59,28 @@ def test_equal_threads_on_two_nodes_stay_apart() -> None:
         assert all(member.bootstrap for member in communicator.members.values())
 
 
+def test_equal_threads_in_one_stream_are_not_mixed_up() -> None:
+    first, second = (whole("job:1:7 [0]", rank, 2, "0xc", f"0xa{rank}") for rank in range(2))
+    lines = [
+        line for pair in zip(first.splitlines(), second.splitlines(), strict=True) for line in pair
+    ]
+    log = log_of("\n".join(lines))
+    named, strays = log.finish()
+    assert log.shared_threads == 1
+    kernels = {rank: m.init.parts["kernels"] for rank, m in named.members.items() if m.init}
+    assert kernels == {0: 1.0, 1: 2.0}  # an Init line says its rank
+    assert all(member.bootstrap is None for member in named.members.values())
+    assert (strays.nranks, len(strays.members)) == (None, 2)
+
+
+def test_a_job_that_failed_and_tries_again_in_the_same_thread() -> None:
+    p = "n1:1:1 [0]"
+    text = start(p, 0, 2, "0xc", "0xa0") + whole(p, 0, 2, "0xd", "0xa1")
+    first, second = finished(text)
+    assert first.members[0].started and not first.members[0].done
+    assert second.members[0].bootstrap is not None
+
+
 def test_the_same_lines_in_two_files_count_once() -> None:
     text = "".join(whole(f"n{rank}:1:2 [0]", rank, 3, "0xc") for rank in range(3))
     (once,) = finished(text)
