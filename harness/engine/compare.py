@@ -193,12 +193,14 @@ def _sizes(communicators: Sequence[LogCommunicator]) -> str:
 def _of_run(run: RunResult | None) -> list[RunWarning]:
     if run is None:
         return []
-    cores = "the host's" if run.environment is None else f"{run.environment.cores}"
-    text = (
-        f"the run's seconds are wall time of {run.nranks} ranks on {cores} cores, not a cluster's: "
-        "compare shares first, and seconds as orders of magnitude"
-    )
-    warnings = [RunWarning(code="loopback-time", text=text)]
+    warnings = []
+    if run.kind == "measured":
+        cores = "the host's" if run.environment is None else f"{run.environment.cores}"
+        text = (
+            f"the run's seconds are wall time of {run.nranks} ranks on {cores} cores, not a "
+            "cluster's: compare shares first, and seconds as orders of magnitude"
+        )
+        warnings.append(RunWarning(code="loopback-time", text=text))
     if run.saturated:
         text = (
             "the run was saturated: emucoll's own CPU was the limit, and every verdict is noise; "
