@@ -166,7 +166,7 @@ def _no_times(logs: Logs) -> RunError:
         found.append(f"{torn} torn lines")
     damaged = sum(file.damaged for file in logs.files)
     if damaged:
-        found.append(f"{_count(damaged, 'timings line')} whose numbers contradict each other")
+        found.append(f"{_count(damaged, 'timings line')} whose parts do not fit or are in doubt")
     return RunError(
         what="the logs hold lines of NCCL, and no timings line that is whole",
         evidence="; ".join(found),
@@ -245,8 +245,8 @@ def _of_logs(logs: Logs) -> list[RunWarning]:
     damaged = sum(file.damaged for file in logs.files)
     if damaged:
         text = (
-            f"{_count(damaged, 'timings line')} left out: the parts do not fit the total, so "
-            "something was written into the line; a file per rank (NCCL_DEBUG_FILE) prevents it"
+            f"the parts of {_count(damaged, 'timings line')} left out: they do not fit the total, "
+            "or may be the end of another torn line; a file per rank (NCCL_DEBUG_FILE) prevents it"
         )
         warnings.append(RunWarning(code="damaged-lines", text=text))
     if logs.shared_threads:

@@ -23,9 +23,8 @@ BOOTSTRAP_RESOLUTION_S = 0.0000005
 """`Bootstrap timings` are printed with six."""
 INIT_ROUNDING_S = 0.05
 """Nine rounded numbers of an Init line: its parts add up to its total within this."""
-TORN_ROUNDING_S = 0.015
-"""What is asked for where lines are being torn: there a head and another line's tail may look like
-one line. Of true lines nine in ten are as near.
+JOINED_ROUNDING_S = 0.015
+"""What is asked of a line whose tail was joined to its head. Of true lines nine in ten are as near.
 """
 TORN_LINES = 64
 """So many lines after a tear a line that looks whole may be two halves."""
@@ -34,6 +33,7 @@ BOOTSTRAP_ROUNDING_S = 0.00001
 INIT_PARTS = ("kernels", "bootstrap", "allgathers", "topo", "graphs", "connections", "rest")
 """The parts in every version's Init line; 2.23 added alloc, after kernels."""
 BOOTSTRAP_PARTS = ("create", "send", "recv", "ring", "delay")
+_KNOWN = {*INIT_PARTS, "alloc", *BOOTSTRAP_PARTS}
 
 HEADS = 256
 """Torn heads that wait for their tails. With more of them tails are joined no longer."""
@@ -124,7 +124,8 @@ class Warn:
     text: str
 
 
-Record: TypeAlias = Version | InitLine | Topology | InitTimings | BootstrapTimings | Warn
+TimedLine: TypeAlias = InitLine | Topology | InitTimings | BootstrapTimings
+Record: TypeAlias = Version | TimedLine | Warn
 
 
 @dataclass(slots=True)
@@ -142,7 +143,7 @@ class Counts:
     rejoined: int = 0
     """Those of `torn` whose tail was found."""
     damaged: int = 0
-    """Timings lines whose numbers contradict each other: left out."""
+    """Timings lines whose parts contradict their total, or may be another line's: left out."""
 
 
 # -- forms
@@ -172,7 +173,7 @@ _COMM = re.compile(
     r"(?:\[Rank \d+\] )?(?:(?P<function>\w+) )?comm (?P<comm>0x[0-9a-f]+) rank (?P<rank>\d{1,10}) "
     r"nranks (?P<nranks>\d{1,10}) "
 )
-_STAGE = re.compile(r" ?- Init (START|COMPLETE)(?![A-Za-z])")
+_STAGE = re.compile(r" ?- Init (START|COMPLETE)")
 _FIELDS = {
     "cudaDev": re.compile(r"-?\d+"),
     "nvmlDev": re.compile(r"-?\d+"),
@@ -207,6 +208,8 @@ class _Head:
 
     origin: Origin | None
     text: str
+    line: int
+    """Number of the line in its source."""
 
 
 @dataclass(slots=True)
@@ -217,9 +220,9 @@ class LogReader:
     _threads: dict[tuple[int, int], list[Origin]] = field(default_factory=dict)
     _hosts: set[str] = field(default_factory=set)
     _heads: list[_Head] = field(default_factory=list)
+    _doubted: list[_Head] = field(default_factory=list)
+    """Lines that look whole and may be heads with another line's tail."""
     _joins: bool = True
-    _doubt_until: int = 0
-    """Line number up to which whole lines are doubted."""
 
     def feed(self, line: str) -> list[Record]:
         """The records that this line holds, or completes; most lines hold none.
@@ -244,9 +247,9 @@ class LogReader:
             self._tail(line[: headers[0].start()], records)
         origins = [self._origin(headers[0], line[: headers[0].start()])]
         origins += [self._origin(header, None) for header in headers[1:]]
-        # What of a host is not the host belongs to the line before.
+        # What of a host is not the host belongs to the line before; where nobody knows, all may.
         ends = [
-            header.end("host") - len(origin.host)
+            header.end("host") - (len(origin.host) if origin.host in self._hosts else 0)
             for header, origin in zip(headers[1:], origins[1:], strict=True)
         ]
         for header, origin, end in zip(headers, origins, [*ends, len(line)], strict=True):
@@ -286,7 +289,7 @@ class LogReader:
             return
         if (bare := _BARE_HEADER.search(text)) is not None:  # its prefix was torn
             if _is_cut(bare[1]):
-                self._wait(None, bare[1])
+                self._wait(self._heads, None, bare[1])
             return
         self._tail(text, records)
 
@@ -296,30 +299,39 @@ class LogReader:
             return
         record = _parse(origin, text)
         if record is None:
-            return
-        if isinstance(record, Topology):
+            if text.startswith(_TIMED):  # torn before its numbers
+                self.counts.torn += 1
+                self._wait(self._heads, origin, text)
+        elif isinstance(record, Topology):
             records.append(record)
         elif _is_whole(record):
             self._count(record)
-            if not _agrees(record, INIT_ROUNDING_S):
-                self.counts.damaged += 1
-            elif self._is_doubtful(record):
-                self.counts.damaged += 1
-                records.append(_without_parts(record))
-            else:
+            agrees = _agrees(record, INIT_ROUNDING_S)
+            rivals = self._rivals(text) if agrees else []
+            if agrees and not rivals:
                 records.append(record)
+                return
+            self.counts.damaged += 1
+            self._wait(self._doubted, origin, text)
+            if agrees:
+                records.append(_head_of(record, all(_bounds(rival.text) for rival in rivals)))
         else:
             self.counts.torn += 1
-            self._wait(origin, text)
+            self._wait(self._heads, origin, text)
             records.append(record)
 
-    def _is_doubtful(self, record: Record) -> bool:
-        """May it be the head of one torn line with the tail of another?"""
-        if self.counts.lines > self._doubt_until:
-            return False
-        if isinstance(record, BootstrapTimings):  # its parts need not add up to anything
-            return any(head.text.startswith("Bootstrap") for head in self._heads)
-        return isinstance(record, InitTimings) and not _agrees(record, TORN_ROUNDING_S)
+    def _rivals(self, text: str) -> list[_Head]:
+        """Torn heads to which the end of this line may belong: then it is two halves of two."""
+        form = next((form for form in _TIMED if text.startswith(form)), None)
+        oldest = self.counts.lines - TORN_LINES
+        return [
+            head
+            for head in self._heads
+            if form is not None
+            and head.line >= oldest
+            and head.text.startswith(form)
+            and _may_own_tail(head.text, text)
+        ]
 
     def _count(self, record: Record) -> None:
         counts = self.counts
@@ -327,12 +339,11 @@ class LogReader:
         counts.init_timings += isinstance(record, InitTimings)
         counts.bootstrap_timings += isinstance(record, BootstrapTimings)
 
-    def _wait(self, origin: Origin | None, text: str) -> None:
-        self._heads.append(_Head(origin, text))
-        self._doubt_until = self.counts.lines + TORN_LINES
-        if len(self._heads) > HEADS:
-            # Of the heads that are dropped now each may be the one that a tail belongs to.
-            self._heads.clear()
+    def _wait(self, heads: list[_Head], origin: Origin | None, text: str) -> None:
+        heads.append(_Head(origin, text, self.counts.lines))
+        if len(heads) > HEADS:
+            # The one that is dropped now may be the one that a tail belongs to.
+            del heads[0]
             self._joins = False
 
     def _tail(self, text: str, records: list[Record]) -> None:
@@ -342,16 +353,15 @@ class LogReader:
         text = text[match.end() :] if (match := _BEFORE_TEXT.match(text)) else text
         fitting = [
             (head, record)
-            for head in self._heads
+            for head in (*self._heads, *self._doubted)
             for begin in _beginnings(head.text)
-            if (record := _parse(head.origin or _NOBODY, begin + text)) is not None
-            and _is_whole(record)
-            and _agrees(record, INIT_ROUNDING_S)
+            if (record := _joined(head.origin or _NOBODY, begin + text)) is not None
         ]
-        if len(fitting) != 1 or not _agrees(fitting[0][1], TORN_ROUNDING_S):
+        if len(fitting) != 1 or not _agrees(fitting[0][1], JOINED_ROUNDING_S):
             return
         head, record = fitting[0]
-        self._heads.remove(head)
+        self._heads = [each for each in self._heads if each is not head]
+        self._doubted = [each for each in self._doubted if each is not head]
         if head.origin is not None:
             self.counts.rejoined += 1
             self._count(record)
@@ -359,31 +369,78 @@ class LogReader:
 
 
 _NOBODY = Origin("", "", 0, 0)
-_PART_BEGUN = re.compile(r"(?:[a-z_]+(?: (?:-?\d*(?:\.\d{0,2})?)?)?)?")
+_PART_BEGUN = re.compile(r"(?:[a-z_]+(?: (?:-?\d*(?:\.\d{0,6})?)?)?)?,?")
 """As much of a part as may have been printed before a tear."""
+
+
+_LONGEST_HEAD = 200
+"""More characters than a timings line has before its total."""
+
+
+def _bounds(text: str) -> list[int]:
+    """Where the parts of a timings line begin, and where those that stand whole end. Empty if its
+    total does not stand whole.
+    """
+    init = text.startswith("Init")
+    total = (_INIT_TOTAL if init else _BOOTSTRAP_TOTAL).search(text)
+    if total is None:
+        return []
+    part_form = _INIT_PART if init else _BOOTSTRAP_PART
+    bounds = [total.end()]
+    while (part := part_form.match(text, bounds[-1])) is not None:
+        bounds.append(part.end())
+        if part[3] == ")":
+            break
+    return bounds
 
 
 def _beginnings(text: str) -> list[str]:
     """Where a torn line may have ended: another line's tail may stand behind it already."""
-    last = _INIT_TOTAL.search(text) or _BOOTSTRAP_TOTAL.search(text)
-    if last is None or not text.startswith(_TIMED):
+    form = next((form for form in _TIMED if text.startswith(form)), None)
+    if form is None:
         return [text]
-    part_form = _INIT_PART if text.startswith("Init") else _BOOTSTRAP_PART
-    at = last.end()
-    while (part := part_form.match(text, at)) is not None and part[3] != ")":
-        at = part.end()
-    begun = _PART_BEGUN.match(text, at)
-    end = at if begun is None else begun.end()
-    return [text] if end == len(text) else [text[:cut] for cut in range(at, end + 1)]
+    bounds = _bounds(text)
+    if not bounds or text[bounds[-1] - 1] == ")":  # anywhere
+        end = bounds[-1] if bounds else min(len(text) + 1, _LONGEST_HEAD)
+        return [text[:cut] for cut in range(len(form), end)]
+    begun = _PART_BEGUN.match(text, bounds[-1])
+    end = bounds[-1] if begun is None else begun.end()
+    return [text[:cut] for cut in range(bounds[-1], end + 1)]
+
+
+def _may_own_tail(head: str, line: str) -> bool:
+    """Does some end of `line`, a whole one, continue `head`?"""
+    bounds, place = _bounds(line), len(_bounds(head)) - 1
+    if place < 0:
+        cuts = range(bounds[0])
+    elif place + 1 < len(bounds):
+        cuts = range(bounds[place], bounds[place + 1])
+    else:
+        return False
+    return any(
+        _joined(_NOBODY, begin + line[cut:]) is not None
+        for begin in _beginnings(head)
+        for cut in cuts
+    )
+
+
+def _joined(origin: Origin, text: str) -> TimedLine | None:
+    """A head with a tail, if it is a line as NCCL writes it; without parts of unknown names, which
+    a cut name would be.
+    """
+    record = _parse(origin, text)
+    if record is None or not _is_whole(record) or not _agrees(record, INIT_ROUNDING_S):
+        return None
+    if isinstance(record, InitTimings | BootstrapTimings) and not record.parts.keys() <= _KNOWN:
+        return None
+    return record
 
 
 def _version(origin: Origin | None, match: re.Match[str]) -> Version:
     return Version(origin, "RCCL" if match[1] == "RCCL" else "NCCL", match[2].rstrip(".-"))
 
 
-def _parse(
-    origin: Origin, text: str
-) -> InitLine | Topology | InitTimings | BootstrapTimings | None:
+def _parse(origin: Origin, text: str) -> TimedLine | None:
     """What NCCL's own text says, in as far as it is one of the forms."""
     if text.startswith("Init timings"):
         return _init_timings(origin, text)
@@ -403,7 +460,7 @@ def _is_cut(text: str) -> bool:
     return timed if record is None else not isinstance(record, Topology) and not _is_whole(record)
 
 
-def _is_whole(record: InitLine | Topology | InitTimings | BootstrapTimings) -> bool:
+def _is_whole(record: TimedLine) -> bool:
     if isinstance(record, InitLine):
         return record.stage is not None
     return isinstance(record, Topology) or record.whole
@@ -497,18 +554,15 @@ def _times(
     return float(total[1]), parts, False
 
 
-def _without_parts(
-    record: InitLine | Topology | InitTimings | BootstrapTimings,
-) -> InitLine | Topology | InitTimings | BootstrapTimings:
-    """Rank and total stand in a line's head and hold; whose the parts behind are is in doubt."""
+def _head_of(record: TimedLine, with_total: bool) -> TimedLine:
+    """What stands in a line's head: its rank, and its total if the line was whole up to there."""
     if isinstance(record, InitTimings | BootstrapTimings):
-        return replace(record, parts={}, whole=False)
+        total = record.total if with_total else None
+        return replace(record, total=total, parts={}, whole=False)
     return record
 
 
-def _agrees(
-    record: InitLine | Topology | InitTimings | BootstrapTimings, rounding_s: float
-) -> bool:
+def _agrees(record: TimedLine, rounding_s: float) -> bool:
     """Init: the parts add up to the total. Bootstrap: they are within it, and may leave a gap."""
     if isinstance(record, InitTimings) and record.total is not None:
         return abs(record.total - sum(record.parts.values())) <= rounding_s + 1e-9

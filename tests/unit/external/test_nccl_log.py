@@ -224,10 +224,12 @@ def test_lines_that_end_as_on_windows() -> None:
 def test_another_process_writes_into_the_middle_of_a_line() -> None:
     # The head of rank 5, glued to the line of another process; then the tail of rank 5.
     other = "node7:311:399 [3] NCCL INFO "
+    # Rank 6 has other numbers: its tail can be no one else's.
+    six = INIT.replace("rank 5", "rank 6").replace("3.07", "4.07").replace("topo 0.33", "topo 1.33")
     reader = LogReader()
     lines = [
         other + "NCCL version 2.27.3",
-        P + INIT[:72] + other + INIT.replace("rank 5", "rank 6"),
+        P + INIT[:72] + other + six,
         INIT[72:],
     ]
     records = [record for line in lines for record in reader.feed(line)]
@@ -256,20 +258,29 @@ def test_a_tail_whose_sum_does_not_agree_is_not_joined() -> None:
     assert [each.whole for each in records if isinstance(each, InitTimings)] == [False]
 
 
-def test_near_a_tear_a_line_that_is_off_keeps_its_total_alone() -> None:
-    """It may be the head of one line with the tail of another."""
-    off = INIT.replace("alloc 0.52", "alloc 0.54").replace("rank 5", "rank 6")
-    (alone,) = read(P + off)
-    assert isinstance(alone, InitTimings) and alone.whole
+def test_near_a_tear_a_line_that_may_be_two_halves_keeps_its_total_alone() -> None:
+    """Rank 6's line may be its head with the tail of rank 5, whose head waits for one."""
+    six = INIT.replace("rank 5", "rank 6")
     reader = LogReader()
     reader.feed(P + INIT[:80])
-    (line,) = reader.feed(P + off)
+    (line,) = reader.feed(P + six)
     assert isinstance(line, InitTimings)
     assert (line.rank, line.total, line.parts, line.whole) == (6, 3.07, {}, False)
     assert reader.counts.damaged == 1
-    for _ in range(TORN_LINES):
-        reader.feed("")
-    assert reader.feed(P + off) == [alone]
+    assert reader.feed(INIT[80:]) == []  # rank 5's, or rank 6's
+
+
+def test_near_a_tear_a_line_that_cannot_be_two_halves_is_whole() -> None:
+    other = INIT.replace("rank 5", "rank 6").replace("total 3.07", "total 2.07")
+    other = other.replace("alloc 0.52", "alloc 0.02").replace("kernels 1.11", "kernels 0.61")
+    records = read(P + INIT[:80], P + other, INIT[80:])
+    assert [each.whole for each in records if isinstance(each, InitTimings)] == [False, True, True]
+
+
+def test_far_from_a_tear_and_after_a_join_nothing_is_doubted() -> None:
+    for between in ([""] * TORN_LINES + [""], [INIT[80:]]):
+        *_, line = read(P + INIT[:80], *between, P + INIT.replace("rank 5", "rank 6"))
+        assert isinstance(line, InitTimings) and line.whole
 
 
 def test_near_a_torn_bootstrap_line_the_next_one_keeps_its_total_alone() -> None:
