@@ -35,8 +35,10 @@ INIT_PARTS = ("kernels", "bootstrap", "allgathers", "topo", "graphs", "connectio
 BOOTSTRAP_PARTS = ("create", "send", "recv", "ring", "delay")
 _KNOWN = {*INIT_PARTS, "alloc", *BOOTSTRAP_PARTS}
 
-HEADS = 256
-"""Torn heads that wait for their tails. With more of them tails are joined no longer."""
+HEADS = 64
+"""Torn heads that wait for their tails. Once there were more, tails are joined no longer, and near
+a tear every timings line keeps its total alone.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +190,9 @@ _FIELDS = {
     "used": re.compile(r"\d+"),
 }
 """What may stand between nranks and the stage; the last two in older RCCL."""
+_ALWAYS = {"cudaDev", "busId"}
+_ENDING = {"commId", "key", "localSize"}
+"""Of these every whole line has one, as the last or nearly so."""
 _TOPOLOGY = re.compile(
     r"comm (0x[0-9a-f]+) rank (\d{1,10}) nRanks (\d{1,10}) nNodes (\d{1,10}) localRanks \d+ "
 )
@@ -222,6 +227,7 @@ class LogReader:
     _heads: list[_Head] = field(default_factory=list)
     _doubted: list[_Head] = field(default_factory=list)
     """Lines that look whole and may be heads with another line's tail."""
+    _comm_ids: set[str] = field(default_factory=set)
     _joins: bool = True
 
     def feed(self, line: str) -> list[Record]:
@@ -306,6 +312,9 @@ class LogReader:
             records.append(record)
         elif _is_whole(record):
             self._count(record)
+            if isinstance(record, InitLine):
+                records.append(self._with_sure_id(record))
+                return
             agrees = _agrees(record, INIT_ROUNDING_S)
             rivals = self._rivals(text) if agrees else []
             if agrees and not rivals:
@@ -320,18 +329,24 @@ class LogReader:
             self._wait(self._heads, origin, text)
             records.append(record)
 
+    def _with_sure_id(self, line: InitLine) -> InitLine:
+        """Near a torn Init line a commId may be two halves: there it counts the second time."""
+        if line.comm_id is None or line.comm_id in self._comm_ids:
+            return line
+        self._comm_ids.add(line.comm_id)
+        oldest = self.counts.lines - TORN_LINES
+        torn = any(h.line >= oldest and not h.text.startswith(_TIMED) for h in self._heads)
+        return replace(line, comm_id=None) if torn else line
+
     def _rivals(self, text: str) -> list[_Head]:
         """Torn heads to which the end of this line may belong: then it is two halves of two."""
-        form = next((form for form in _TIMED if text.startswith(form)), None)
         oldest = self.counts.lines - TORN_LINES
-        return [
-            head
-            for head in self._heads
-            if form is not None
-            and head.line >= oldest
-            and head.text.startswith(form)
-            and _may_own_tail(head.text, text)
-        ]
+        recent = [head for head in self._heads if head.line >= oldest]
+        form = next((form for form in _TIMED if text.startswith(form)), None)
+        if form is None:
+            return []
+        rivals = [head for head in recent if head.text.startswith(form)]
+        return [each for each in rivals if not self._joins or _may_own_tail(each.text, text)]
 
     def _count(self, record: Record) -> None:
         counts = self.counts
@@ -354,7 +369,7 @@ class LogReader:
         fitting = [
             (head, record)
             for head in (*self._heads, *self._doubted)
-            for begin in _beginnings(head.text)
+            for begin in _beginnings(head.text, text)
             if (record := _joined(head.origin or _NOBODY, begin + text)) is not None
         ]
         if len(fitting) != 1 or not _agrees(fitting[0][1], JOINED_ROUNDING_S):
@@ -373,6 +388,7 @@ _PART_BEGUN = re.compile(r"(?:[a-z_]+(?: (?:-?\d*(?:\.\d{0,6})?)?)?)?,?")
 """As much of a part as may have been printed before a tear."""
 
 
+_LONGEST_PART = 40
 _LONGEST_HEAD = 200
 """More characters than a timings line has before its total."""
 
@@ -386,41 +402,47 @@ def _bounds(text: str) -> list[int]:
     if total is None:
         return []
     part_form = _INIT_PART if init else _BOOTSTRAP_PART
-    bounds = [total.end()]
-    while (part := part_form.match(text, bounds[-1])) is not None:
+    bounds, missing = [total.end()], set(_KNOWN)
+    while (part := part_form.match(text, bounds[-1])) is not None and part[1] in missing:
         bounds.append(part.end())
+        missing.remove(part[1])
         if part[3] == ")":
             break
     return bounds
 
 
-def _beginnings(text: str) -> list[str]:
-    """Where a torn line may have ended: another line's tail may stand behind it already."""
+def _beginnings(text: str, tail: str) -> list[str]:
+    """Where a torn line may have ended before `tail`: another one's may stand behind it already."""
     form = next((form for form in _TIMED if text.startswith(form)), None)
     if form is None:
         return [text]
     bounds = _bounds(text)
-    if not bounds or text[bounds[-1] - 1] == ")":  # anywhere
-        end = bounds[-1] if bounds else min(len(text) + 1, _LONGEST_HEAD)
-        return [text[:cut] for cut in range(len(form), end)]
-    begun = _PART_BEGUN.match(text, bounds[-1])
-    end = bounds[-1] if begun is None else begun.end()
-    return [text[:cut] for cut in range(bounds[-1], end + 1)]
+    if not bounds:  # anywhere
+        cuts = range(len(form), min(len(text) + 1, _LONGEST_HEAD))
+    elif text[bounds[-1] - 1] == ")":  # as many parts before the tear as there are not behind it
+        inside = tail[: tail.find(")") + 1]
+        place = len(bounds) - 2 - inside.count(", ")
+        before_parts = place < 0 or " (" in inside
+        cuts = range(len(form), bounds[0]) if before_parts else range(*bounds[place : place + 2])
+    else:
+        begun = _PART_BEGUN.match(text, bounds[-1])
+        cuts = range(bounds[-1], (bounds[-1] if begun is None else begun.end()) + 1)
+    return [text[:cut] for cut in cuts]
 
 
 def _may_own_tail(head: str, line: str) -> bool:
     """Does some end of `line`, a whole one, continue `head`?"""
     bounds, place = _bounds(line), len(_bounds(head)) - 1
-    if place < 0:
-        cuts = range(bounds[0])
-    elif place + 1 < len(bounds):
-        cuts = range(bounds[place], bounds[place + 1])
-    else:
+    if place + 1 >= len(bounds):
         return False
+    cuts = range(bounds[0]) if place < 0 else range(*bounds[place : place + 2])
+    torn_part = _INIT_PART if head.startswith("Init") else _BOOTSTRAP_PART
+    at = _bounds(head)[-1] if place >= 0 else 0
     return any(
         _joined(_NOBODY, begin + line[cut:]) is not None
-        for begin in _beginnings(head)
         for cut in cuts
+        for begin in _beginnings(head, line[cut:])
+        if place < 0 or torn_part.match(begin[at:] + line[cut : cut + _LONGEST_PART])
     )
 
 
@@ -431,8 +453,8 @@ def _joined(origin: Origin, text: str) -> TimedLine | None:
     record = _parse(origin, text)
     if record is None or not _is_whole(record) or not _agrees(record, INIT_ROUNDING_S):
         return None
-    if isinstance(record, InitTimings | BootstrapTimings) and not record.parts.keys() <= _KNOWN:
-        return None
+    if isinstance(record, InitTimings | BootstrapTimings):
+        return record if record.parts.keys() <= _KNOWN else None
     return record
 
 
@@ -473,8 +495,8 @@ def _init_line(origin: Origin, text: str) -> InitLine | None:
     stage = _STAGE.search(text, begin.end() - 1)
     middle = text[begin.end() : stage.start() if stage else len(text)]
     fields = _fields(middle)
-    if stage is not None and fields is None:
-        stage = None  # something else stands in its midst: whose stage it is, nobody knows
+    if fields is None or not (fields.keys() >= _ALWAYS and fields.keys() & _ENDING):
+        stage = None  # something else stands in its midst, or is missing: the end is another's
     if stage is None:
         if " - " in text:  # Abort, Destroy and Finalize are of the same form
             return None
@@ -555,7 +577,7 @@ def _times(
 
 
 def _head_of(record: TimedLine, with_total: bool) -> TimedLine:
-    """What stands in a line's head: its rank, and its total if the line was whole up to there."""
+    """What stands in a line's head: whose it is, and its total if it was whole up to there."""
     if isinstance(record, InitTimings | BootstrapTimings):
         total = record.total if with_total else None
         return replace(record, total=total, parts={}, whole=False)
