@@ -339,14 +339,16 @@ class LogReader:
         return replace(line, comm_id=None) if torn else line
 
     def _rivals(self, text: str) -> list[_Head]:
-        """Torn heads to which the end of this line may belong: then it is two halves of two."""
+        """Torn heads to which the end of this timings line may belong: then it is half of two."""
         oldest = self.counts.lines - TORN_LINES
-        recent = [head for head in self._heads if head.line >= oldest]
-        form = next((form for form in _TIMED if text.startswith(form)), None)
-        if form is None:
-            return []
-        rivals = [head for head in recent if head.text.startswith(form)]
-        return [each for each in rivals if not self._joins or _may_own_tail(each.text, text)]
+        form = next(form for form in _TIMED if text.startswith(form))
+        return [
+            head
+            for head in self._heads
+            if head.line >= oldest
+            and head.text.startswith(form)
+            and (not self._joins or _may_own_tail(head.text, text))
+        ]
 
     def _count(self, record: Record) -> None:
         counts = self.counts
@@ -386,8 +388,6 @@ class LogReader:
 _NOBODY = Origin("", "", 0, 0)
 _PART_BEGUN = re.compile(r"(?:[a-z_]+(?: (?:-?\d*(?:\.\d{0,6})?)?)?)?,?")
 """As much of a part as may have been printed before a tear."""
-
-
 _LONGEST_PART = 40
 _LONGEST_HEAD = 200
 """More characters than a timings line has before its total."""
