@@ -33,7 +33,7 @@ BOOTSTRAP_ROUNDING_S = 0.00001
 INIT_PARTS = ("kernels", "bootstrap", "allgathers", "topo", "graphs", "connections", "rest")
 """The parts in every version's Init line; 2.23 added alloc, after kernels."""
 BOOTSTRAP_PARTS = ("create", "send", "recv", "ring", "delay")
-_KNOWN = {*INIT_PARTS, "alloc", *BOOTSTRAP_PARTS}
+_KNOWN = {"Init": {*INIT_PARTS, "alloc"}, "Boot": set(BOOTSTRAP_PARTS)}
 
 HEADS = 64
 """Torn heads that wait for their tails. Once there were more, tails are joined no longer, and near
@@ -341,13 +341,14 @@ class LogReader:
     def _rivals(self, text: str) -> list[_Head]:
         """Torn heads to which the end of this timings line may belong: then it is half of two."""
         oldest = self.counts.lines - TORN_LINES
+        sure = self._joins and _joined(_NOBODY, text) is not None
         form = next(form for form in _TIMED if text.startswith(form))
         return [
             head
             for head in self._heads
             if head.line >= oldest
             and head.text.startswith(form)
-            and (not self._joins or _may_own_tail(head.text, text))
+            and not (sure and not _may_own_tail(head.text, text))
         ]
 
     def _count(self, record: Record) -> None:
@@ -402,7 +403,7 @@ def _bounds(text: str) -> list[int]:
     if total is None:
         return []
     part_form = _INIT_PART if init else _BOOTSTRAP_PART
-    bounds, missing = [total.end()], set(_KNOWN)
+    bounds, missing = [total.end()], set(_KNOWN[text[:4]])
     while (part := part_form.match(text, bounds[-1])) is not None and part[1] in missing:
         bounds.append(part.end())
         missing.remove(part[1])
@@ -454,7 +455,7 @@ def _joined(origin: Origin, text: str) -> TimedLine | None:
     if record is None or not _is_whole(record) or not _agrees(record, INIT_ROUNDING_S):
         return None
     if isinstance(record, InitTimings | BootstrapTimings):
-        return record if record.parts.keys() <= _KNOWN else None
+        return record if record.parts.keys() <= _KNOWN[text[:4]] else None
     return record
 
 

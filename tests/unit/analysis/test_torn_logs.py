@@ -5,7 +5,7 @@ and where none is torn, none is lost.
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analysis.init_phases import describe
@@ -74,6 +74,9 @@ def torn(chance: random.Random, lines: list[str], at: str | None) -> str:
     return text + "\n".join(tails)
 
 
+# The same jobs each time: among numbers as near to each other as these are, two halves may fit by
+# chance once in many thousand logs.
+@settings(derandomize=True, max_examples=400)
 @given(st.integers(0, 2**32), st.sampled_from((None, "alloc ", "send ", "total ")))
 def test_no_rank_gets_another_ones_numbers(seed: int, at: str | None) -> None:
     chance = random.Random(seed)
