@@ -12,12 +12,13 @@ import click
 
 from emucoll import __version__
 from emucoll.errors import EmucollError, UsageError
+from harness.cli.compare import compare
 from harness.cli.doctor import doctor
 from harness.cli.names import allgathers, formations
 from harness.cli.options import complain, finish, stdout_lost
 from harness.cli.run import run
 from harness.report.failure import render_failure
-from harness.results.schema import AnyResult, DoctorResult, NamesResult, failure
+from harness.results.schema import AnyResult, CompareResult, DoctorResult, NamesResult, failure
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -26,7 +27,7 @@ def commands() -> None:
     """Emulate the initialization of 100,000-rank collectives on CPUs, over real sockets."""
 
 
-for command in (run, doctor, formations, allgathers):
+for command in (run, doctor, compare, formations, allgathers):
     commands.add_command(command)
 
 
@@ -60,6 +61,8 @@ def fail(what: str, exit_code: int, next: str | None = None) -> NoReturn:
     document: AnyResult = failed
     if command == "doctor":
         document = DoctorResult(ok=False, error=failed.error)
+    elif command == "compare":
+        document = CompareResult(ok=False, error=failed.error)
     elif command in ("formations", "allgathers"):
         document = NamesResult(ok=False, error=failed.error)
     finish(document, "", as_json, exit_code)

@@ -7,7 +7,7 @@ terminal.
 
 import textwrap
 
-from harness.results.schema import RunError, RunResult
+from harness.results.schema import Document, RunError, RunResult
 
 _SHOWN = 20
 """More waiting ranks than these are counted, and listed in the JSON."""
@@ -15,14 +15,14 @@ _SHOWN = 20
 _WIDTH = 100
 
 
-def render_failure(result: RunResult) -> str:
+def render_failure(result: Document) -> str:
     """The failure alone, for stderr; empty if there is none."""
     return "".join(f"{line}\n" for line in failure_lines(result, comment=""))
 
 
-def failure_lines(result: RunResult, comment: str = "# ") -> list[str]:
+def failure_lines(result: Document, comment: str = "# ") -> list[str]:
     """What `render` shows of it, each line after `comment`; none if the run is ok."""
-    lines = _wrong_blocks(result)
+    lines = _wrong_blocks(result) if isinstance(result, RunResult) else []
     if (error := result.error) is not None:
         lines += [*_block("FAILED", error.what), *_details(error), *_waiting(error)]
     elif not result.ok:

@@ -66,7 +66,7 @@ def _what_ran(result: RunResult) -> list[str]:
         if result.mean_total_s is not None:
             times += f"; a rank's own total {result.mean_total_s:.3f} s in the mean"
         lines.append(f"{times} ({result.kind})")
-    return [wrapped for line in lines for wrapped in _wrapped(line)]
+    return [each for line in lines for each in wrapped(line)]
 
 
 def _of_spec(spec: Spec, result: RunResult) -> list[str]:
@@ -185,9 +185,9 @@ def _deliveries(gathers: Iterable[AllGather]) -> list[str]:
         )
         if _is_partial(gather):
             text = f"only the first {_steps(gather)} steps ran; nothing is extrapolated"
-            notes += _wrapped(f"NOTE {gather.name}: {text}")
+            notes += wrapped(f"NOTE {gather.name}: {text}")
         if gather.note is not None:
-            notes += _wrapped(f"NOTE {gather.name}: {gather.note}")
+            notes += wrapped(f"NOTE {gather.name}: {gather.note}")
     return align(rows) + notes
 
 
@@ -281,7 +281,7 @@ def _memory(result: RunResult) -> list[str]:
         parts.append(f"{_gib(memory.peak_rss_bytes)} in all processes at their peaks")
     if memory.kernel_socket_bytes is not None:
         parts.append(f"{_gib(memory.kernel_socket_bytes)} in the kernel's sockets beside")
-    lines = _wrapped(f"memory {', '.join(parts)}") if parts else []
+    lines = wrapped(f"memory {', '.join(parts)}") if parts else []
     parts = []
     if descriptors.held_per_rank is not None:
         parts.append(f"{descriptors.held_per_rank:g} held per rank")
@@ -306,7 +306,7 @@ def _groups(result: RunResult) -> list[str]:
 def _warnings(result: RunResult) -> list[str]:
     lines = []
     for warning in result.warnings:
-        lines += _wrapped(f"WARNING {warning.code}: {warning.text}")
+        lines += wrapped(f"WARNING {warning.code}: {warning.text}")
     return lines
 
 
@@ -320,7 +320,7 @@ def _what_it_cannot_tell(result: RunResult) -> list[str]:
     )
     if result.saturated:
         text += " This run was saturated: the harness's own CPU was the limit."
-    return _wrapped(text)
+    return wrapped(text)
 
 
 def _where(result: RunResult) -> list[str]:
@@ -332,7 +332,8 @@ def _where(result: RunResult) -> list[str]:
     return [f"# Result: {out}/{RESULT_FILE}, every rank's times: {out}/{RANKS_FILE}"]
 
 
-def _wrapped(text: str) -> list[str]:
+def wrapped(text: str) -> list[str]:
+    """`text` as comment lines, those after the first indented."""
     lines = textwrap.wrap(
         printable(" ".join(text.split())),
         _WIDTH - 4,

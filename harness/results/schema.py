@@ -1,5 +1,5 @@
 """The JSON documents of docs and contract, as types: emucoll.run/1, emucoll.doctor/1,
-emucoll.names/1.
+emucoll.names/1, emucoll.compare/1.
 
 Every key is always present, null where there is no value; keys of later versions are ignored. Times
 are seconds, sizes bytes; `algbw` and `busbw` are nccl-tests' own figures, in its GB/s (10^9 bytes
@@ -247,8 +247,132 @@ class NamesResult(Document, kw_only=True, tag="emucoll.names/1"):
     names: list[Name] = []
 
 
-AnyResult: TypeAlias = RunResult | DoctorResult | NamesResult
-_Result = TypeVar("_Result", RunResult, DoctorResult, NamesResult)
+class Operand(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the things compared, and what its content told that it is."""
+
+    role: Literal["base", "candidate"]
+    kind: Literal["run", "nccl-log"]
+    names: list[str] = []
+    """Paths as given."""
+    text: str
+    """What it is, in a sentence."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric of both: the mean over the ranks, in seconds, and its share of its whole.
+
+    `ratio` is candidate over base. None: that side does not have it, and `note` says why.
+    """
+
+    metric: str
+    base: float | None = None
+    candidate: float | None = None
+    ratio: float | None = None
+    verdict: Literal["same", "better", "worse", "noise"] | None = None
+    base_share: float | None = None
+    candidate_share: float | None = None
+    base_kind: Kind | None = None
+    communicator: int | None = None
+    """Index of the logs' communicator; None where the row is not one's."""
+    note: str | None = None
+
+
+class LogFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What one log file held, in lines."""
+
+    name: str
+    lines: int = 0
+    nccl_lines: int = 0
+    init_lines: int = 0
+    init_timings: int = 0
+    bootstrap_timings: int = 0
+    torn: int = 0
+    rejoined: int = 0
+    damaged: int = 0
+
+
+class LogPhase(msgspec.Struct, frozen=True, kw_only=True):
+    """One of NCCL's own timers over the ranks that a log shows.
+
+    Shares are of Init's total, of those within bootstrap of Bootstrap's; `share` is that of the
+    means, `share_min` and `share_max` those of single ranks.
+    """
+
+    name: str
+    within: str | None = None
+    ranks: int
+    mean_s: float
+    p50_s: float
+    p99_s: float
+    max_s: float
+    max_rank: int | None
+    share: float | None = None
+    share_min: float | None = None
+    share_max: float | None = None
+
+
+class LateRank(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank that others waited for. `seen` False: the logs hold no line of it."""
+
+    rank: int
+    seen: bool
+    late_s: float
+    text: str
+
+
+class LogCommunicator(msgspec.Struct, frozen=True, kw_only=True):
+    """One communicator, as far as the logs show it. `nranks` None: no line tells its size."""
+
+    index: int
+    comm_id: str | None = None
+    function: str | None = None
+    nranks: int | None
+    parent: int | None = None
+    """Index of the one it was split from."""
+    is_split: bool = False
+    color: int | None = None
+    child_count: int | None = None
+    generation: int = 0
+    named: bool = True
+    """False: no line says which communicator it is; its ranks were put together by size."""
+    seen: int
+    unseen: int | None
+    unseen_ranks: list[list[int]] = []
+    """[first, last] of each gap, the first 1,000."""
+    incomplete: int = 0
+    """Ranks that started and of which no line says that they completed."""
+    incomplete_ranks: list[list[int]] = []
+    nodes: int | None = None
+    """As NCCL counts them."""
+    host_names: int = 0
+    phases: list[LogPhase] = []
+    slowest_rank: int | None = None
+    late: list[LateRank] = []
+    findings: list[str] = []
+
+
+class CompareResult(Document, kw_only=True, tag="emucoll.compare/1"):
+    """Two things side by side: a run and the logs of real jobs.
+
+    `spec`, `environment`, `seed` and `kind` are those of the run.
+    """
+
+    schema: ClassVar[str] = "emucoll.compare/1"
+
+    operands: list[Operand] = []
+    rows: list[Row] = []
+    saturated: bool | None = None
+    files: list[LogFile] = []
+    """The first 1,000."""
+    file_count: int = 0
+    versions: dict[str, int] = {}
+    """Processes that wrote each version."""
+    communicators: list[LogCommunicator] = []
+    findings: list[str] = []
+
+
+AnyResult: TypeAlias = RunResult | DoctorResult | NamesResult | CompareResult
+_Result = TypeVar("_Result", RunResult, DoctorResult, NamesResult, CompareResult)
 
 
 def to_json(result: AnyResult) -> bytes:

@@ -72,14 +72,13 @@ def test_what_cannot_be_run_is_said(emucoll: Commands, flags: list[str], says: s
     assert refused.document["schema"] == "emucoll.run/1"
 
 
-@pytest.mark.parametrize("command", ["doctor", "formations", "allgathers"])
+@pytest.mark.parametrize("command", ["doctor", "compare", "formations", "allgathers"])
 def test_each_command_fails_with_its_own_document(emucoll: Commands, command: str) -> None:
     refused = emucoll(command, "--jsn", "--json")
     assert refused.exit_code == 2
     assert "Did you mean '--json'?" in refused.error["what"]
-    assert refused.document["schema"] == {"doctor": "emucoll.doctor/1"}.get(
-        command, "emucoll.names/1"
-    )
+    own = {"doctor": "emucoll.doctor/1", "compare": "emucoll.compare/1"}
+    assert refused.document["schema"] == own.get(command, "emucoll.names/1")
 
 
 def test_without_json_the_error_is_on_stderr_alone(emucoll: Commands) -> None:

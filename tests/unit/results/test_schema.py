@@ -11,15 +11,22 @@ from harness.results.environment import Environment
 from harness.results.schema import (
     AllGather,
     AnyResult,
+    CompareResult,
     Descriptors,
     DoctorResult,
     Formation,
     Group,
+    LateRank,
     Limit,
+    LogCommunicator,
+    LogFile,
+    LogPhase,
     Memory,
     Name,
     NamesResult,
+    Operand,
     Phase,
+    Row,
     RunError,
     RunResult,
     RunWarning,
@@ -76,6 +83,12 @@ PARTS: dict[type[msgspec.Struct], set[str]] = {
     Group: {"kind", "count", "size", "seconds", "connections", "requests", "wrong"},
     Limit: {"name", "have", "need", "because", "remedy"},
     Name: {"name", "text"},
+    Row: {"metric", "base", "candidate", "ratio", "verdict"},
+    Operand: {"role", "kind", "names", "text"},
+    LogFile: {"name", "lines", "nccl_lines", "init_timings", "bootstrap_timings", "torn"},
+    LogPhase: {"name", "within", "ranks", "mean_s", "p50_s", "p99_s", "max_s", "share"},
+    LogCommunicator: {"nranks", "seen", "unseen", "phases", "late", "findings"},
+    LateRank: {"rank", "seen", "late_s", "text"},
 }
 
 
@@ -123,8 +136,10 @@ def test_a_run_comes_back_from_json_as_it_was(result: RunResult) -> None:
     assert set(json.loads(data)) >= RUN
 
 
-@given(st.one_of(strategy_for(DoctorResult), strategy_for(NamesResult)))
-def test_the_other_documents_come_back_too(result: DoctorResult | NamesResult) -> None:
+@given(st.one_of(*map(strategy_for, (DoctorResult, NamesResult, CompareResult))))
+def test_the_other_documents_come_back_too(
+    result: DoctorResult | NamesResult | CompareResult,
+) -> None:
     assert decode(to_json(result), type(result)) == result  # type: ignore[type-var]
 
 
@@ -134,6 +149,7 @@ def test_the_other_documents_come_back_too(result: DoctorResult | NamesResult) -
         (RunResult(ok=True, exit_code=0), "emucoll.run/1", RUN),
         (DoctorResult(ok=True), "emucoll.doctor/1", {*EVERYWHERE, "fits", "limits", "estimate"}),
         (NamesResult(ok=True), "emucoll.names/1", {*EVERYWHERE, "names"}),
+        (CompareResult(ok=True), "emucoll.compare/1", {*EVERYWHERE, "rows", "communicators"}),
     ],
 )
 def test_a_key_without_a_value_is_null_and_never_absent(
