@@ -82,9 +82,10 @@ async def _lockstep(
     size = table.record_bytes
     header = size.to_bytes(HEADER_BYTES, "little")
     kept: dict[int, bytes] = {}
+    several_lanes = schedule.lanes > 1
     for step in range(collective.rounds):
         for exchange in schedule.exchanges(n, step):
-            if schedule.lanes > 1:
+            if several_lanes:
                 exchange = tuple(each for each in exchange if each.lane == lane)
             for transfer in exchange:
                 if transfer.part is Part.HEADER:
