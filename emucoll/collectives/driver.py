@@ -15,7 +15,7 @@ from emucoll.collectives.rings import HEADER_BYTES
 from emucoll.collectives.schedule import NEXT, PREV, Line, Part, Schedule, Transfer
 from emucoll.collectives.table import RecordTable, Wrong, WrongBlocks
 from emucoll.errors import ConnectionClosed
-from emucoll.net.base import Channel, drive_all
+from emucoll.net.base import Channel, drive, drive_all
 from emucoll.rank import Rank
 from emucoll.trace import Metered
 
@@ -72,7 +72,10 @@ async def _drive(rank: Rank, *loops: Coroutine[Any, Any, None]) -> None:
     if rank.slow > 1:
         loops = tuple(Metered(loop, rank) for loop in loops)
     resume: Callable[[], None] = partial(rank.trace.switch, rank.phase)
-    await drive_all(loops, resume)
+    if len(loops) == 1:
+        await drive(loops[0], resume)
+    else:
+        await drive_all(loops, resume)
 
 
 async def _lockstep(
