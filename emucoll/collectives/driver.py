@@ -15,7 +15,7 @@ from emucoll.collectives.rings import HEADER_BYTES
 from emucoll.collectives.schedule import NEXT, PREV, Line, Part, Schedule, Transfer
 from emucoll.collectives.table import RecordTable, Wrong, WrongBlocks
 from emucoll.errors import ConnectionClosed
-from emucoll.net.base import Channel, drive, drive_all
+from emucoll.net.base import Buffer, Channel, drive, drive_all
 from emucoll.rank import Rank
 from emucoll.trace import Metered
 
@@ -136,12 +136,8 @@ async def _cut_through(rank: int, lines: dict[Line, Channel], collective: Collec
     at = table.stream((rank - 1) % n)
     got, last_wrong = 0, -1
     while got < total:
-        data = await source.recv_some(min(CHUNK_BYTES, total - got))
+        data = await _piece(source, (rank - 1) % n, got, total)
         count = len(data)
-        if not count:
-            raise ConnectionClosed(
-                f"rank {(rank - 1) % n} closed the ring after {got} of {total} bytes"
-            )
         if not table.matches(at + got, data):
             for block in table.differences(at + got, data):
                 if block != last_wrong:
@@ -155,6 +151,14 @@ async def _cut_through(rank: int, lines: dict[Line, Channel], collective: Collec
             )
         got += count
     await to.flush()
+
+
+async def _piece(source: Channel, peer: int, got: int, total: int) -> Buffer:
+    """What comes next of `total` bytes, of which `got` have come. Raises ConnectionClosed."""
+    data = await source.recv_some(min(CHUNK_BYTES, total - got))
+    if not len(data):
+        raise ConnectionClosed(f"rank {peer} closed its connection after {got} of {total} bytes")
+    return data
 
 
 async def _over_peers(rank: Rank, peers: Peers, collective: Collective) -> None:
@@ -257,18 +261,14 @@ async def _receive_blocks(
     n, table = collective.n, collective.table
     size, last = table.record_bytes, transfer.received_block(rank, n) + transfer.blocks - 1
     at, total = table.stream(last % n), transfer.blocks * size
+    peer = (rank + transfer.source) % n
     got = 0
     while got < total:
-        data = await source.recv_some(min(CHUNK_BYTES, total - got))
+        data = await _piece(source, peer, got, total)
         count = len(data)
-        if not count:
-            raise ConnectionClosed(
-                f"rank {(rank + transfer.source) % n} closed after {got} of {total} bytes"
-            )
         if not table.matches(at + got, data):
             for block in table.differences(at + got, data):
                 if block not in came_wrong:
-                    peer = (rank + transfer.source) % n
                     collective.wrong.add(Wrong(rank, block, "data differs", peer, step))
                     came_wrong[block] = bytearray(table.record(block))
                 start = (last - block) % n * size

@@ -5,7 +5,7 @@ result, with what was found beside it; what could not be read is a UsageError.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from emucoll.errors import UsageError
@@ -95,17 +95,7 @@ def read_logs(paths: Sequence[Path]) -> Logs:
 
 
 def _file(path: Path, counts: Counts) -> LogFile:
-    return LogFile(
-        name=str(path),
-        lines=counts.lines,
-        nccl_lines=counts.nccl_lines,
-        init_lines=counts.init_lines,
-        init_timings=counts.init_timings,
-        bootstrap_timings=counts.bootstrap_timings,
-        torn=counts.torn,
-        rejoined=counts.rejoined,
-        damaged=counts.damaged,
-    )
+    return LogFile(name=str(path), **asdict(counts))
 
 
 def _operands(given: Given, logs: Logs) -> list[Operand]:

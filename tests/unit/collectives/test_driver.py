@@ -147,7 +147,9 @@ def test_a_lost_neighbour(schedule: Ring, bytes_sent: int) -> None:
             with pytest.raises(ConnectionClosed) as caught:
                 await driven
         if schedule.flow == "cut-through":
-            assert str(caught.value) == f"rank 0 closed the ring after {bytes_sent} of 30 bytes"
+            assert (
+                str(caught.value) == f"rank 0 closed its connection after {bytes_sent} of 30 bytes"
+            )
 
     asyncio.run(main())
 
@@ -217,7 +219,9 @@ def test_a_lost_peer_is_told_as_it_is() -> None:
 
     async def main() -> None:
         collective = Collective(BRUCK, n, 2, full_table(n, size))
-        with pytest.raises(ConnectionClosed, match="rank 1 closed after 0 of 10 bytes"):
+        with pytest.raises(
+            ConnectionClosed, match="rank 1 closed its connection after 0 of 10 bytes"
+        ):
             await run(make_ranks(n)[0], {}, collective, PipePeers(0, n, made))
 
     asyncio.run(main())
