@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 BUILD = Path("build/bench")
@@ -73,26 +74,17 @@ def phase(result: dict, name: str) -> dict:
     return next(phase for phase in result["phases"] if phase["name"] == name)
 
 
-def lockstep(figure: Figure) -> None:
-    """Messages a second of one core: NCCL's two messages a step, 1,000 ranks, 28 bytes."""
-    steps = 300
-    result = emucoll(
-        1000, "--allgather", "ring", "--record-bytes", 28, "--steps", steps, "--workers", 1
-    )
+def lockstep(allgather: str, figure: Figure) -> None:
+    """Messages a second of one core: NCCL's sizes and blocks in lockstep, 1,000 ranks, 28 bytes,
+    300 blocks a rank; the C program sends as many one way.
+    """
+    blocks = 300
+    steps = blocks // 2 if allgather == "ring-bidir" else blocks
+    flags = ("--record-bytes", 28, "--steps", steps, "--workers", 1)
+    result = emucoll(1000, "--allgather", allgather, *flags)
     ours = 2 * result["allgathers"][0]["transfers"] / phase(result, "bootstrap.ring")["cpu_s"]
-    theirs = c_program("ring_limit", 1000, steps, 28, "--headers")
-    figure.pairs.append((ours, 2 * 1000 * steps / theirs["cpu_s"]))
-
-
-def bidirectional(figure: Figure) -> None:
-    """The same both ways, as NCCL's ring does since 2.28.7: size, size, blocks."""
-    steps = 150
-    result = emucoll(
-        1000, "--allgather", "ring-bidir", "--record-bytes", 28, "--steps", steps, "--workers", 1
-    )
-    ours = 2 * result["allgathers"][0]["transfers"] / phase(result, "bootstrap.ring")["cpu_s"]
-    theirs = c_program("ring_limit", 1000, 2 * steps, 28, "--headers")
-    figure.pairs.append((ours, 2 * 1000 * 2 * steps / theirs["cpu_s"]))
+    theirs = c_program("ring_limit", 1000, blocks, 28, "--headers")
+    figure.pairs.append((ours, 2 * 1000 * blocks / theirs["cpu_s"]))
 
 
 def pipelined(figure: Figure) -> None:
@@ -131,10 +123,13 @@ def bandwidth_scaling(figure: Figure) -> None:
 
 
 SMALL: list[tuple[Figure, Callable[[Figure], None]]] = [
-    (Figure("ring: messages/s per core ÷ C with headers", ">= 0.7", "messages/s"), lockstep),
+    (
+        Figure("ring: messages/s per core ÷ C with headers", ">= 0.7", "messages/s"),
+        partial(lockstep, "ring"),
+    ),
     (
         Figure("ring-bidir: messages/s per core ÷ C with headers", ">= 0.5", "messages/s"),
-        bidirectional,
+        partial(lockstep, "ring-bidir"),
     ),
     (Figure("ring-pipelined, 6,000 ranks: bytes/s ÷ C", ">= 0.5", "bytes/s"), pipelined),
     (Figure("CPU per formed rank, store included ÷ bare connect", "<= 12", "us"), cpu_per_rank),

@@ -47,7 +47,7 @@ class Bruck:
         """One transfer of as many blocks as the rank has, or as are missing."""
         distance = 1 << step
         blocks = min(distance, n - distance)
-        return ((Transfer(-distance, distance, 0, distance, blocks=blocks),),)
+        return ((Transfer(-distance, 0, distance, blocks=blocks),),)
 
     def traffic(self, n: int, rounds: int, block_bytes: int) -> Traffic:
         """A message a round; what opens its connection is not counted here."""

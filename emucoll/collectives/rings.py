@@ -69,14 +69,12 @@ class Ring:
 
 @lru_cache(maxsize=1024)  # all ranks of a worker ask for the same few steps at about the same time
 def _exchanges(frames: str, step: int, backward: bool) -> tuple[Exchange, ...]:
-    data = [Transfer(NEXT, PREV, -step, -step - 1)]
+    data = [Transfer(NEXT, -step, -step - 1)]
     if backward:
-        data.append(Transfer(PREV, NEXT, step, step + 1, lane=int(frames == "bare")))
+        data.append(Transfer(PREV, step, step + 1, lane=int(frames == "bare")))
     if frames == "bare":
         return (tuple(data),)
-    headers = tuple(
-        (Transfer(each.to, each.source, each.sends, each.receives, Part.HEADER),) for each in data
-    )
+    headers = tuple((Transfer(each.to, each.sends, each.receives, Part.HEADER),) for each in data)
     return (*headers, tuple(data))
 
 

@@ -6,7 +6,7 @@ int) or all ranks at once (a numpy array), so that the same text drives channels
 rounds. Knows nothing of sockets, clocks or event loops.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -37,11 +37,10 @@ class Transfer:
     """Blocks, or the header of one, sent by every rank and received by every rank.
 
     A rank sends blocks `(rank + sends + i) mod n`, i = 0 ... `blocks` - 1, on line `to`, and
-    receives blocks `(rank + receives + i) mod n` from line `source`, which is -`to`.
+    receives blocks `(rank + receives + i) mod n` from line `source`.
     """
 
     to: Line
-    source: Line
     sends: int
     receives: int
     part: Part = Part.DATA
@@ -50,6 +49,12 @@ class Transfer:
     """Transfers of different lanes do not wait for each other: each lane goes through the rounds at
     its own pace.
     """
+    source: Line = field(init=False)
+    """-`to`: if all ranks send to rank + to, each receives from rank - to."""
+
+    def __post_init__(self) -> None:
+        """Find the source."""
+        object.__setattr__(self, "source", -self.to)
 
     def sent_block(self, rank: Ranks, n: int) -> Ranks:
         """The first block that `rank` sends."""
@@ -112,3 +117,9 @@ class Schedule(Protocol):
 
     def traffic(self, n: int, rounds: int, block_bytes: int) -> Traffic:
         """What each rank sends in the first `rounds` rounds."""
+
+
+def rounds_run(schedule: Schedule, n: int, steps: int | None) -> int:
+    """How many of its rounds are run where only the first `steps` are wanted; None: all."""
+    rounds = schedule.rounds(n)
+    return rounds if steps is None else min(steps, rounds)

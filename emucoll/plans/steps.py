@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from emucoll.collectives import RING_PIPELINED
-from emucoll.collectives.schedule import Schedule
+from emucoll.collectives.schedule import Schedule, rounds_run
 from emucoll.wire.address import ADDRESS_BYTES
 
 
@@ -23,10 +23,14 @@ class Gather:
         """Are its records real addresses, instead of derived bytes?"""
         return self.record_bytes == ADDRESS_BYTES
 
+    def hops(self, n: int, steps: int | None) -> int:
+        """How many messages have to arrive one after the other, at least."""
+        rounds = self.rounds(n, steps)
+        return sum(len(self.schedule.exchanges(n, step)) for step in range(rounds))
+
     def rounds(self, n: int, steps: int | None) -> int:
         """How many rounds are run, at most `steps` of them where that applies."""
-        rounds = self.schedule.rounds(n)
-        return rounds if steps is None or not self.limited else min(steps, rounds)
+        return rounds_run(self.schedule, n, steps if self.limited else None)
 
 
 def one_allgather(schedule: Schedule, record_bytes: int, n: int) -> tuple[Gather, ...]:

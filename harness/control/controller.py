@@ -22,8 +22,7 @@ import zmq.asyncio
 
 from emucoll.errors import HarnessError
 from emucoll.formation.base import count_roots
-from emucoll.loading import find_formation, find_schedule
-from emucoll.plans.steps import one_allgather
+from emucoll.loading import find_formation
 from harness.control import messages as m
 from harness.control.launch import Process, SourceAddresses
 from harness.control.lifecycle import (
@@ -45,6 +44,7 @@ from harness.control.lifecycle import (
     Weight,
 )
 from harness.control.link import MAX_MESSAGE_BYTES
+from harness.gathers import gathers_of
 from harness.spec import ServerKill, Spec, WorkerKill
 
 STOP_S = 5.0
@@ -451,10 +451,7 @@ class Controller:
         """The addresses that the workers published, for an AllGather of addresses; else records
         derive from the seed.
         """
-        gathers = one_allgather(
-            find_schedule(self.spec.allgather), self.spec.record_bytes, self.spec.nranks
-        )
-        if not any(gather.addresses for gather in gathers):
+        if not any(gather.addresses for gather in gathers_of(self.spec)):
             return None
         return b"".join(self._addresses[name] for name in self._workers)
 

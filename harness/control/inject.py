@@ -9,7 +9,7 @@ import signal
 from collections.abc import Awaitable, Callable, Iterator
 
 from emucoll.collectives.rings import HEADER_BYTES
-from emucoll.collectives.schedule import NEXT, Part, Schedule
+from emucoll.collectives.schedule import NEXT, Part, Schedule, rounds_run
 from emucoll.errors import UsageError
 from emucoll.net.base import Buffer, Channel
 from harness.spec import RankFault, Spec, WorkerKill
@@ -80,8 +80,7 @@ def flip_position(spec: Spec, schedule: Schedule, where: str) -> int:
     none.
     """
     sized = schedule.frames == "sized"
-    rounds = schedule.rounds(spec.nranks)
-    rounds = rounds if spec.steps is None else min(spec.steps, rounds)
+    rounds = rounds_run(schedule, spec.nranks, spec.steps)
     if rounds == 0:
         raise UsageError(f"--inject corrupt={where}: {spec.nranks} rank sends no block")
     if where == "header":

@@ -26,7 +26,7 @@ from emucoll.net.base import Address
 from emucoll.net.delay import LateChannel, make_network
 from emucoll.net.tcp import TcpClock
 from emucoll.p2p import RingPeers
-from emucoll.plans.steps import Gather, one_allgather
+from emucoll.plans.steps import Gather
 from emucoll.rank import Job, Rank, Ring
 from emucoll.trace import IDLE, Metered, Trace, current_rank, enter_rank
 from emucoll.wire.address import ADDRESS_BYTES, pack_address, unpack_address
@@ -56,6 +56,7 @@ from harness.control.messages import (
     WaitingRanks,
 )
 from harness.control.skew import skew_s
+from harness.gathers import gathers_of
 from harness.work import Work
 
 PROGRESS_S = 0.5
@@ -107,7 +108,7 @@ class Worker:
         look_in(setup.folder)
         self._formation = find_formation(self._spec.formation)
         schedule = find_schedule(self._spec.allgather)
-        self._gathers = one_allgather(schedule, self._spec.record_bytes, self._spec.nranks)
+        self._gathers = gathers_of(self._spec)
         self._calls: list[_Call] = []
         self._faults = RankFaults(self._spec, schedule)
         self._trace = Trace(setup.count)

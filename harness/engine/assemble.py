@@ -9,11 +9,12 @@ import numpy.typing as npt
 from emucoll.formation import FORMATIONS
 from emucoll.formation.base import count_roots
 from emucoll.loading import find_formation, find_schedule
-from emucoll.plans.steps import Gather, one_allgather
+from emucoll.plans.steps import Gather
 from emucoll.trace import IDLE
 from emucoll.wire.nccl import layout_of_size
 from harness.control import messages as m
 from harness.control.controller import Outcome, Placement
+from harness.gathers import gathers_of
 from harness.results.environment import Environment
 from harness.results.schema import (
     AllGather,
@@ -128,7 +129,7 @@ def result(
 
 def _wrong_blocks(spec: Spec, finished: list[m.Finished]) -> list[WrongBlock]:
     """Those first that had travelled least: nearest to where they went wrong."""
-    gathers = one_allgather(find_schedule(spec.allgather), spec.record_bytes, spec.nranks)
+    gathers = gathers_of(spec)
     named = [
         (index, wrong)
         for worker in finished
@@ -160,8 +161,7 @@ def _formation(spec: Spec, outcome: Outcome) -> Formation:
 
 def _allgathers(spec: Spec, finished: list[m.Finished]) -> list[AllGather]:
     """The spec's AllGathers, in their order."""
-    n = spec.nranks
-    gathers = one_allgather(find_schedule(spec.allgather), spec.record_bytes, n)
+    gathers = gathers_of(spec)
     return [
         _allgather(spec, gather, [worker.gathers[index] for worker in finished], finished)
         for index, gather in enumerate(gathers)
@@ -332,8 +332,8 @@ def warnings_of(spec: Spec, placement: Placement, outcome: Outcome) -> list[RunW
     if spec.hop_delay_s and real:
         text = f"what {real} receives is not late: --hop-delay holds for emucoll's own processes"
         warnings.append(RunWarning(code="hop-delay-real-server", text=text))
-    if spec.steps is not None and spec.steps < find_schedule(spec.allgather).rounds(spec.nranks):
-        rounds = find_schedule(spec.allgather).rounds(spec.nranks)
+    rounds = find_schedule(spec.allgather).rounds(spec.nranks)
+    if spec.steps is not None and spec.steps < rounds:
         text = f"{spec.steps} of {rounds} steps were run; nothing is extrapolated"
         warnings.append(RunWarning(code="steps", text=text))
     return warnings

@@ -10,6 +10,7 @@ import time
 import msgspec
 
 from emucoll.collectives.driver import PEER_CHUNK_BYTES
+from emucoll.collectives.schedule import rounds_run
 from emucoll.errors import PreflightRefused, UsageError
 from emucoll.formation import FORMATIONS
 from emucoll.formation.base import count_roots
@@ -22,6 +23,7 @@ from harness.engine import assemble
 from harness.engine.diagnose import diagnose, wrong_data
 from harness.engine.kernel import KernelMemory
 from harness.external.libnccl import find_library
+from harness.gathers import gathers_of
 from harness.preflight.arithmetic import Demand, Plan, fit, refusal
 from harness.preflight.machine import Machine, read_machine
 from harness.report.progress import Progress
@@ -35,9 +37,8 @@ def demand(spec: Spec) -> Demand:
     """What a spec asks of the machine."""
     formation, schedule = find_formation(spec.formation), find_schedule(spec.allgather)
     n, store = spec.nranks, formation.server == "store"
-    rounds = schedule.rounds(n)
-    run = rounds if spec.steps is None else min(spec.steps, rounds)
-    traffic = schedule.traffic(n, run, 1)
+    rounds = rounds_run(schedule, n, spec.steps)
+    traffic = schedule.traffic(n, rounds, 1)
     peers = len(schedule.peers(n))
     nroots = count_roots(formation, n, spec.roots)
     owned = -(-n // max(1, nroots))
@@ -47,7 +48,7 @@ def demand(spec: Spec) -> Demand:
     return Demand(
         nranks=spec.nranks,
         record_bytes=spec.record_bytes,
-        blocks=traffic.blocks if run < rounds else None,
+        blocks=traffic.blocks if rounds < schedule.rounds(n) else None,
         piece_bytes=PEER_CHUNK_BYTES if peers else None,
         # With peers, a message out at a time, and perhaps one from each that is ahead.
         formed_descriptors=formation.formed_descriptors + (peers and 1 + peers),
@@ -63,10 +64,19 @@ def demand(spec: Spec) -> Demand:
         cut_through=schedule.flow == "cut-through",
         messages_per_block=traffic.messages / traffic.blocks if traffic.blocks else 1.0,
         stagger_s=stagger_s,
+        latency_s=_latency_s(spec),
         ipv6=spec.ip == "6",
         workers=spec.workers,
         window=spec.start_window,
     )
+
+
+def _latency_s(spec: Spec) -> float:
+    """How long the AllGathers wait for late messages, whatever the machine."""
+    if not spec.hop_delay_s:
+        return 0.0
+    hops = sum(gather.hops(spec.nranks, spec.steps) for gather in gathers_of(spec))
+    return hops * spec.hop_delay_s
 
 
 def plan(spec: Spec, machine: Machine | None = None) -> Plan:

@@ -258,6 +258,7 @@ def _estimates(case: Case) -> Estimates:
     else:
         rate = costs.lockstep_messages_per_s_per_core * busy
         allgather_s = transfers * demand.messages_per_block / rate + bytes_s
+    allgather_s = max(allgather_s, demand.latency_s)
     total_s = start_s + formation_s + allgather_s
     return Estimates(
         transfers=transfers,

@@ -46,6 +46,8 @@ class Demand:
     cut_through: bool
     """Blocks are coalesced; otherwise `messages_per_block` go out in lockstep."""
     messages_per_block: float = 2.0
+    latency_s: float = 0.0
+    """How long the AllGathers wait for messages that are late on purpose."""
     stagger_s: float = 0.0
     """How long the formation makes its last rank wait on purpose."""
     ipv6: bool = False

@@ -72,3 +72,11 @@ def test_what_it_takes(emucoll: Commands, text: str, says: str) -> None:
     refused = emucoll("run", "-np", 4, "--hop-delay", text, "--json")
     assert refused.exit_code == 2
     assert says in refused.error["what"]
+
+
+def test_the_estimate_counts_with_it(emucoll: Commands) -> None:
+    flags = ("-np", 64, "--allgather", "ring", "--json")
+    at_once = emucoll("doctor", *flags).document["estimate"]["seconds"]
+    late = emucoll("doctor", *flags, "--hop-delay", "1s").document["estimate"]["seconds"]
+    assert late >= 2 * 63
+    assert at_once < 60

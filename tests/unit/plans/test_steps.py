@@ -1,0 +1,35 @@
+"""The steps of an initialization, counted."""
+
+import pytest
+
+from emucoll.collectives import ALLGATHERS
+from emucoll.plans.steps import one_allgather
+from emucoll.wire.address import ADDRESS_BYTES
+
+
+@pytest.mark.parametrize(
+    ("allgather", "n", "hops"),
+    [
+        ("ring", 8, 14),
+        ("ring-bidir", 8, 11),
+        ("ring-bidir", 9, 12),
+        ("ring-bidir-headerless", 8, 4),
+        ("ring-pipelined", 8, 7),
+        ("bruck", 8, 3),
+        ("ring", 1, 0),
+    ],
+)
+def test_hops_are_the_messages_that_wait_for_each_other(allgather: str, n: int, hops: int) -> None:
+    assert one_allgather(ALLGATHERS[allgather], 120, n)[-1].hops(n, None) == hops
+
+
+def test_a_limit_of_steps_leaves_the_addresses_alone() -> None:
+    addresses, bruck = one_allgather(ALLGATHERS["bruck"], 120, 100)
+    assert (addresses.rounds(100, 2), bruck.rounds(100, 2), bruck.rounds(100, None)) == (99, 2, 7)
+    assert (addresses.addresses, addresses.record_bytes) == (True, ADDRESS_BYTES)
+    assert (addresses.hops(100, 2), bruck.hops(100, 2)) == (99, 2)
+
+
+def test_one_rank_has_no_peers_whose_addresses_it_would_need() -> None:
+    [gather] = one_allgather(ALLGATHERS["bruck"], 120, 1)
+    assert gather.rounds(1, None) == 0
