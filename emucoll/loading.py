@@ -1,4 +1,4 @@
-"""Formations and schedules by name: the registered ones, and a user's own by a dotted path
+"""Formations, schedules and plans by name: the registered ones, and a user's own by a dotted path
 `package.module:name`, on the same footing.
 
 What can be wrong with a user's is the user's to mend: a UsageError says what was looked for, where,
@@ -18,6 +18,10 @@ from emucoll.collectives.schedule import Schedule
 from emucoll.errors import UsageError
 from emucoll.formation import FORMATIONS
 from emucoll.formation.base import Formation
+from emucoll.plans import PLANS
+from emucoll.plans.nccl import MULTIROOT, with_several_roots
+from emucoll.plans.steps import RING, Plan
+from emucoll.wire.address import ADDRESS_BYTES
 from emucoll.wire.nccl import CheckInLayout
 
 
@@ -30,6 +34,7 @@ class _Wanted(NamedTuple):
 
 _FORMATION = "formation"
 _ALLGATHER = "AllGather"
+_PLAN = "plan"
 _WANTED = {
     _FORMATION: _Wanted(
         {
@@ -46,6 +51,9 @@ _WANTED = {
     _ALLGATHER: _Wanted(
         {"frames": str, "flow": str, "lanes": int},
         ("rounds", "peers", "reach", "exchanges", "traffic"),
+    ),
+    _PLAN: _Wanted(
+        {"name": str, "text": str, "steps": tuple, "listeners": tuple, "p2p": str}, ("iterations",)
     ),
 }
 
@@ -86,6 +94,43 @@ def find_schedule(name: str) -> Schedule:
             "lockstep or cut-through, and sized or bare"
         )
     return found
+
+
+@lru_cache
+def find_plan(name: str) -> Plan:
+    """The registered plan, with one root per 128 ranks where `+multiroot` follows its name, or the
+    user's own; errors as for `find_formation`.
+    """
+    if is_path(name):
+        return _sound(name, _load(_PLAN, name))
+    plan = PLANS[name.removesuffix(MULTIROOT)]
+    return with_several_roots(plan) if name.endswith(MULTIROOT) else plan
+
+
+def _sound(path: str, plan: Plan) -> Plan:
+    """The user's plan, if its parts go together. Raises UsageError."""
+    if not isinstance(plan, Plan):
+        raise UsageError(f"plan {path}: expected an emucoll.plans.steps.Plan")
+    if plan.p2p not in plan.published:
+        raise UsageError(f"plan {path}: p2p is {plan.p2p!r}: expected one of {plan.published}")
+    phases = [step.phase for step in plan.steps]
+    again = [phase for phase in phases if phases.count(phase) > 1]
+    if again:
+        raise UsageError(f"plan {path}: two steps have the phase {again[0]!r}: name them apart")
+    for index, gather in enumerate(plan.gathers):
+        for listener, at in gather.addresses:
+            if listener not in plan.published or not 0 <= at <= gather.record_bytes - ADDRESS_BYTES:
+                raise UsageError(
+                    f"plan {path}: AllGather {index} ({gather.phase}) has no address of a listener "
+                    f"{listener!r} at byte {at} of its {gather.record_bytes}: listeners are "
+                    f"{', '.join(plan.published)}, an address takes {ADDRESS_BYTES} bytes"
+                )
+        if gather.schedule.peers(2) and (plan.address_book(RING) or (index,))[0] >= index:
+            raise UsageError(
+                f"plan {path}: AllGather {index} ({gather.phase}) is {gather.schedule.name}, which "
+                f"connects to peers: an AllGather of their {RING!r} addresses has to come before"
+            )
+    return plan
 
 
 @lru_cache

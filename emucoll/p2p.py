@@ -1,8 +1,9 @@
 """NCCL's bootstrap point to point: a new TCP connection for every message, told apart by who sends
-and a tag.
+and a tag. On it, the barrier of a host's ranks.
 
-Source: bootstrapSend and bootstrapRecv, NCCL 2.23 to 2.31: the 12-byte hello, a framed (sender
-rank, tag) pair of i32, then the payload. A peer may be ahead and connect before it is waited for:
+Source: bootstrapSend, bootstrapRecv and bootstrapIntraNodeBarrier, NCCL 2.23 to 2.31: the 12-byte
+hello, a framed (sender rank, tag) pair of i32, then the payload. 2.22 and before frame rank and tag
+each for itself. A peer may be ahead and connect before it is waited for:
 its connection is kept until then. It must not know which network it runs on.
 """
 
@@ -16,6 +17,7 @@ from emucoll.rank import Job, Rank
 from emucoll.wire.nccl import LENGTH_BYTES, frame, unpack_length
 
 _SENDER = struct.Struct("<ii")
+_NUMBER = struct.Struct("<i")
 OPENING_BYTES = LENGTH_BYTES + _SENDER.size
 """What follows the hello on every connection."""
 
@@ -23,8 +25,11 @@ OPENING_BYTES = LENGTH_BYTES + _SENDER.size
 class PointToPoint:
     """One rank's end of all its connections of this kind."""
 
-    def __init__(self, rank: Rank, job: Job, listener: Listener) -> None:
-        """Peers connect to `listener`."""
+    def __init__(
+        self, rank: Rank, job: Job, listener: Listener, tagged_apart: bool = False
+    ) -> None:
+        """Peers connect to `listener`. `tagged_apart`: sender and tag are two messages."""
+        self._tagged_apart = tagged_apart
         self._rank = rank
         self._job = job
         self._listener = listener
@@ -33,7 +38,11 @@ class PointToPoint:
     async def connect(self, address: Address, tag: int) -> Channel:
         """A new connection to the rank that listens at `address`."""
         channel = await connect_bootstrap(self._rank, address, self._job)
-        await channel.send(frame(_SENDER.pack(self._rank.rank, tag)))
+        if self._tagged_apart:
+            for number in (self._rank.rank, tag):
+                await channel.send(frame(_NUMBER.pack(number)))
+        else:
+            await channel.send(frame(_SENDER.pack(self._rank.rank, tag)))
         return channel
 
     async def accept(self, sender: int, tag: int) -> Channel:
@@ -41,7 +50,7 @@ class PointToPoint:
         while (channel := self._early.pop((sender, tag), None)) is None:
             channel = await accept_bootstrap(self._rank, self._listener, self._job)
             try:
-                key = await within(self._job.handshake_s, _read_sender(channel))
+                key = await within(self._job.handshake_s, self._read_sender(channel))
             except TimeoutError:
                 reason = f"silent for {self._job.handshake_s:g} s before it said who sends"
             except RemoteProtocolError as error:
@@ -61,13 +70,44 @@ class PointToPoint:
             channel.close()
         self._early.clear()
 
+    async def _read_sender(self, channel: Channel) -> tuple[int, int]:
+        if self._tagged_apart:
+            (sender,) = await _framed(channel, _NUMBER, "a sender's rank")
+            (tag,) = await _framed(channel, _NUMBER, "a tag")
+            return sender, tag
+        sender, tag = await _framed(channel, _SENDER, "a sender's rank and tag")
+        return sender, tag
 
-async def _read_sender(channel: Channel) -> tuple[int, int]:
-    length = unpack_length(await channel.recv(LENGTH_BYTES), _SENDER.size)
-    if length != _SENDER.size:
-        raise RemoteProtocolError(f"{length} bytes came instead of a sender's rank and tag")
-    sender, tag = _SENDER.unpack(await channel.recv(length))
-    return sender, tag
+
+async def _framed(channel: Channel, layout: struct.Struct, what: str) -> tuple[int, ...]:
+    length = unpack_length(await channel.recv(LENGTH_BYTES), layout.size)
+    if length != layout.size:
+        raise RemoteProtocolError(f"{length} bytes came instead of {what}")
+    return layout.unpack(await channel.recv(length))
+
+
+async def barrier(
+    rank: Rank, p2p: PointToPoint, members: range, addresses: Callable[[int], Address]
+) -> None:
+    """The ranks `members` wait for each other by dissemination: in round k each sends 4 bytes to
+    the member 2^k places on and receives them from the one 2^k places back, ceil(log2 members)
+    rounds. `addresses` tells where each takes connections.
+    """
+    me, count, tag = rank.rank - members.start, len(members), members.start
+    distance = 1
+    while distance < count:
+        to, source = members[(me + distance) % count], members[(me - distance) % count]
+        rank.peer = to
+        channel = await p2p.connect(addresses(to), tag)
+        await channel.send(frame(bytes(4)))
+        await channel.flush()
+        channel.close()
+        rank.peer = source
+        channel = await p2p.accept(source, tag)
+        length = unpack_length(await channel.recv(LENGTH_BYTES), 4)
+        await channel.recv(length)
+        channel.close()
+        distance *= 2
 
 
 class RingPeers:

@@ -23,6 +23,9 @@ MIN_START_WINDOW = 3
 INT_MAX = 2**31 - 1
 """NCCL and MPI count ranks and bytes of a record in a C int; a rank travels as an i32."""
 
+MAX_CHANNELS = 64
+"""NCCL's MAXCHANNELS."""
+
 _LOWEST_RATE = 1e-3
 MAX_HOP_DELAY_S = 10.0
 """The longest latency that is taken for one."""
@@ -64,12 +67,16 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     nranks: int
+    plan: str | None = None
+    """A whole initialization; then `formation` is its own, `allgather` and `record_bytes` None."""
     formation: str = "tcpstore"
-    allgather: str = "ring-pipelined"
-    record_bytes: int = 28
+    allgather: str | None = "ring-pipelined"
+    record_bytes: int | None = 28
     root: str = "builtin"
     """`builtin`, `libnccl` or `libnccl:PATH`."""
     store: str = "builtin"
+    channels: int | None = None
+    """That a plan's ring check walks; None: 2."""
     roots: int | None = None
     """How many roots, where there can be several; None: as many as the formation has by default."""
     workers: int | None = None
@@ -133,6 +140,8 @@ def check(spec: Spec) -> None:
             )
     if spec.out == "":
         raise UsageError("--out is empty: expected a directory ('.' for this one)")
+    if spec.channels is not None and spec.plan is None:
+        raise UsageError("--channels: they are a plan's; give --plan too, or leave them out")
     if spec.store != "builtin":
         raise UsageError(f"--store {spec.store!r}: expected builtin")
     for injection in spec.inject:
@@ -168,6 +177,7 @@ def _check_counts(spec: Spec) -> None:
         ("-np", spec.nranks, 1, INT_MAX),
         ("--record-bytes", spec.record_bytes, 0, INT_MAX),
         ("--roots", spec.roots, 1, spec.nranks),
+        ("--channels", spec.channels, 1, MAX_CHANNELS),
         ("--workers", spec.workers, 1, spec.nranks),
         ("--ranks-per-host", spec.ranks_per_host, 1, INT_MAX),
         ("--start-window", spec.start_window, MIN_START_WINDOW, INT_MAX),

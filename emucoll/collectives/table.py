@@ -116,13 +116,11 @@ class RecordTable:
             table[start:stop] = derived_records(ranks_here, seed, call, record_bytes)
         return cls(n, record_bytes, rows, first)
 
-    @classmethod
-    def of_records(cls, records: Buffer, record_bytes: int) -> "RecordTable":
-        """From the records of ranks 0 ... n - 1, in rank order."""
-        rows = bytearray(len(records))
-        table = np.frombuffer(rows, dtype=np.uint8).reshape(-1, record_bytes)
-        table[:] = np.frombuffer(records, dtype=np.uint8).reshape(-1, record_bytes)[::-1]
-        return cls(len(table), record_bytes, rows)
+    def lay_over(self, columns: npt.NDArray[np.uint8], at: int) -> None:
+        """Put bytes of every record in place, from byte `at` on: row r of `columns` is rank r's."""
+        table = np.frombuffer(self._rows, dtype=np.uint8).reshape(-1, self.record_bytes)
+        ranks = (self._first - np.arange(len(table), dtype=np.int64)) % self.n
+        table[:, at : at + columns.shape[1]] = columns[ranks]
 
     def record(self, block: int) -> bytes:
         """The record of rank `block`."""

@@ -7,6 +7,7 @@ like is the root's to say (`Job.check_in`), since a real one brings its own.
 """
 
 import errno
+from collections.abc import Callable
 
 from emucoll.errors import ConnectionClosed
 from emucoll.formation.base import Formation, accept_bootstrap, connect_bootstrap
@@ -15,8 +16,10 @@ from emucoll.net.retries import Backoff, nccl_backoff, nccl_backoff_2_23, pause_
 from emucoll.rank import Job, Rank, Ring, stagger_s
 from emucoll.wire.nccl import (
     CHECK_IN_2_18,
+    CHECK_IN_2_29,
     LENGTH_BYTES,
     CheckIn,
+    CheckInLayout,
     check_in_with_previous_root,
     frame,
     root_of,
@@ -42,9 +45,18 @@ class NcclRoot(Formation):
     listeners = 2
     windowable = True
 
+    def __init__(
+        self,
+        check_in: CheckInLayout = CHECK_IN_2_29,
+        tries: Callable[[], Backoff] = nccl_backoff,
+    ) -> None:
+        """As releases do whose check-in is `check_in`, and who try a connection as `tries` says."""
+        self.check_in = check_in
+        self.tries = tries
+
     def backoff(self) -> Backoff:
         """How often a rank tries one connection."""
-        return nccl_backoff()
+        return self.tries()
 
     def stagger_s(self, local_id: int, owned: int, threshold: int, rate: float) -> float:
         """See Formation.stagger_s."""
@@ -133,11 +145,10 @@ class NcclRoot222(NcclRoot):
         "has come"
     )
     windowable = False
-    check_in = CHECK_IN_2_18
 
-    def backoff(self) -> Backoff:
-        """See NcclRoot.backoff."""
-        return nccl_backoff_2_23()
+    def __init__(self) -> None:
+        """One way only."""
+        super().__init__(CHECK_IN_2_18, nccl_backoff_2_23)
 
     def stagger_s(self, local_id: int, owned: int, threshold: int, rate: float) -> float:
         """See Formation.stagger_s: 1 ms a rank, whatever the options, which are later ones."""

@@ -14,7 +14,7 @@ from emucoll import __version__
 from emucoll.errors import EmucollError, UsageError
 from harness.cli.compare import compare
 from harness.cli.doctor import doctor
-from harness.cli.names import allgathers, formations
+from harness.cli.names import allgathers, formations, plans
 from harness.cli.options import complain, finish, stdout_lost
 from harness.cli.run import run
 from harness.report.failure import render_failure
@@ -27,7 +27,7 @@ def commands() -> None:
     """Emulate the initialization of 100,000-rank collectives on CPUs, over real sockets."""
 
 
-for command in (run, doctor, compare, formations, allgathers):
+for command in (run, doctor, compare, formations, allgathers, plans):
     commands.add_command(command)
 
 
@@ -63,6 +63,6 @@ def fail(what: str, exit_code: int, next: str | None = None) -> NoReturn:
         document = DoctorResult(ok=False, error=failed.error)
     elif command == "compare":
         document = CompareResult(ok=False, error=failed.error)
-    elif command in ("formations", "allgathers"):
+    elif command in ("formations", "allgathers", "plans"):
         document = NamesResult(ok=False, error=failed.error)
     finish(document, "", as_json, exit_code)

@@ -7,8 +7,8 @@ import click
 from emucoll.errors import UsageError
 from harness.cli.options import complain, failed_document, finish, make_spec, spec_options
 from harness.control.loops import LOOP
-from harness.engine.loopback import plan, refuse_impossible, refuse_missing_worker
-from harness.preflight.arithmetic import Plan
+from harness.engine.loopback import lay_out, refuse_impossible, refuse_missing_worker
+from harness.preflight.arithmetic import Layout
 from harness.report.doctor import render_doctor
 from harness.report.failure import render_failure
 from harness.results.environment import read_environment
@@ -27,7 +27,7 @@ def doctor(as_json: bool, **options: Any) -> None:
     try:
         spec = make_spec(options)
         refuse_impossible(spec)
-        layout = plan(spec)
+        layout = lay_out(spec)
         refuse_missing_worker(spec, layout)
     except UsageError as error:
         failed = failed_document(error, spec, 2)
@@ -39,7 +39,7 @@ def doctor(as_json: bool, **options: Any) -> None:
     finish(result, render_doctor(result, layout), as_json, 0 if layout.fits else 2)
 
 
-def _result(spec: Spec, layout: Plan) -> DoctorResult:
+def _result(spec: Spec, layout: Layout) -> DoctorResult:
     estimates = layout.estimates
     limits = [
         Limit(

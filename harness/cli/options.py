@@ -12,9 +12,12 @@ import click
 from emucoll.collectives import ALLGATHERS
 from emucoll.errors import EmucollError, UsageError
 from emucoll.formation import FORMATIONS
-from emucoll.loading import find_formation, find_schedule, is_path, look_in
+from emucoll.loading import find_plan, is_path, look_in
+from emucoll.plans import PLANS
+from emucoll.plans.nccl import MULTIROOT
 from harness.cli.suggest import unknown
 from harness.cli.units import parse_hop_delay, parse_size, parse_start_skew, parse_time
+from harness.planned import plan_of
 from harness.results.schema import AnyResult, RunResult, to_json
 from harness.spec import Spec, check, parse_injection
 
@@ -47,18 +50,19 @@ INJECTION = _Parsed("what", parse_injection)
 SPEC_OPTIONS = [
     click.option("-np", "--nranks", "nranks", type=int, required=True, metavar="N", help="Ranks."),
     click.option(
-        "--formation", default="tcpstore", metavar="F", help="How the ring forms [tcpstore]."
+        "--plan",
+        metavar="P",
+        help="A whole initialization, instead of the next three (see emucoll plans).",
     ),
+    click.option("--formation", metavar="F", help="How the ring forms [tcpstore]."),
     click.option(
         "--allgather",
-        default="ring-pipelined",
         metavar="A",
         help="Which AllGather [ring-pipelined].",
     ),
     click.option(
         "--record-bytes",
         type=SIZE,
-        default=28,
         metavar="B",
         help="Bytes a rank contributes; 28: its address [28].",
     ),
@@ -78,7 +82,13 @@ SPEC_OPTIONS = [
         "--roots",
         type=int,
         metavar="R",
-        help="Roots, with nccl-multiroot [one per 128 ranks].",
+        help="Roots, with nccl-multiroot or a plan's +multiroot [one per 128 ranks].",
+    ),
+    click.option(
+        "--channels",
+        type=int,
+        metavar="C",
+        help="Channels, each of which a plan's ring check walks [2].",
     ),
     click.option(
         "--workers",
@@ -91,7 +101,7 @@ SPEC_OPTIONS = [
         type=int,
         default=8,
         metavar="H",
-        help="Ranks on one emulated host; kept in the result, no effect yet [8].",
+        help="Ranks on one emulated host: who is near, who shares a plan's barrier [8].",
     ),
     click.option(
         "--start-window",
@@ -181,16 +191,41 @@ def make_spec(options: dict[str, Any]) -> Spec:
     values["deadline_s"] = values.pop("deadline")
     values["handshake_s"] = values.pop("handshake_timeout")
     values["hop_delay_s"], values["intra_host_delay_s"] = values.pop("hop_delay")
+    look_in(os.getcwd())
+    _choose_what_runs(values)
     spec = Spec(**values)
     check(spec)
-    if not is_path(spec.formation) and spec.formation not in FORMATIONS:
-        raise unknown("formation", spec.formation, FORMATIONS)
-    if not is_path(spec.allgather) and spec.allgather not in ALLGATHERS:
-        raise unknown("AllGather", spec.allgather, ALLGATHERS)
-    look_in(os.getcwd())
-    find_formation(spec.formation)
-    find_schedule(spec.allgather)
+    plan_of(spec)
     return spec
+
+
+def _choose_what_runs(values: dict[str, Any]) -> None:
+    """A plan, or a formation and an AllGather; put in place what is not given. Raises UsageError
+    where both are given, and for unknown names.
+    """
+    parts = {name: values.pop(name) for name in ("formation", "allgather", "record_bytes")}
+    given = [f"--{name.replace('_', '-')}" for name, part in parts.items() if part is not None]
+    plan = values["plan"]
+    if plan is None:
+        values |= {name: part for name, part in parts.items() if part is not None}
+        formation, allgather = parts["formation"], parts["allgather"]
+        if formation is not None and not is_path(formation) and formation not in FORMATIONS:
+            raise unknown("formation", formation, FORMATIONS)
+        if allgather is not None and not is_path(allgather) and allgather not in ALLGATHERS:
+            raise unknown("AllGather", allgather, ALLGATHERS)
+        return
+    if given:
+        raise UsageError(
+            f"--plan {plan} and {given[0]}: a plan has a formation and AllGathers of its own; "
+            "leave one of the two out"
+        )
+    if not is_path(plan) and plan.removesuffix(MULTIROOT) not in PLANS:
+        raise unknown("plan", plan, PLANS)
+    values |= {
+        "formation": find_plan(plan).formation.name,
+        "allgather": None,
+        "record_bytes": None,
+    }
 
 
 _lost: set[int] = set()

@@ -22,7 +22,6 @@ import zmq.asyncio
 
 from emucoll.errors import HarnessError
 from emucoll.formation.base import count_roots
-from emucoll.loading import find_formation
 from harness.control import messages as m
 from harness.control.launch import Process, SourceAddresses
 from harness.control.lifecycle import (
@@ -44,7 +43,7 @@ from harness.control.lifecycle import (
     Weight,
 )
 from harness.control.link import MAX_MESSAGE_BYTES
-from harness.gathers import gathers_of
+from harness.planned import plan_of
 from harness.spec import ServerKill, Spec, WorkerKill
 
 STOP_S = 5.0
@@ -105,16 +104,22 @@ class Controller:
         placement: Placement,
         on_progress: Callable[["Controller"], None],
         on_pids: Callable[[dict[str, int]], None],
+        charges: dict[str, float] | None = None,
     ) -> None:
-        """`on_progress` hears of every progress message, `on_pids` when all processes run."""
+        """`on_progress` hears of every progress message, `on_pids` when all processes run;
+        `charges` are the seconds of local work by phase that ranks do not run but let pass.
+        """
+        self._charges = charges or {}
+        self._plan = plan_of(spec)
+        self._formation = self._plan.formation
         self.spec = spec
         self.placement = placement
         self.outcome = Outcome()
-        server = find_formation(spec.formation).server
+        server = self._formation.server
         workers = [f"worker {index}" for index in range(len(placement.shares))]
         self._workers = workers
         self._server = server
-        self._nroots = count_roots(find_formation(spec.formation), spec.nranks, spec.roots)
+        self._nroots = count_roots(self._formation, spec.nranks, spec.roots)
         self.lifecycle = Lifecycle(frozenset(workers), frozenset({server}))
         self._on_progress = on_progress
         self._on_pids = on_pids
@@ -343,7 +348,7 @@ class Controller:
             case Do.START:
                 self._start()
             case Do.SEND_RECORDS:
-                self._tell_workers(m.Records(records=self._records()))
+                self._tell_workers(m.Records(addresses=self._published()))
             case Do.BEGIN:
                 self._tell_workers(m.Begin())
             case Do.DUMP:
@@ -395,6 +400,7 @@ class Controller:
                 report_check_ins=self._checked_in_kill is not None,
                 kill_at_first_block=index in killed,
                 folder=os.getcwd(),
+                charges=self._charges,
             )
             self._tell(name, setup)
 
@@ -405,7 +411,7 @@ class Controller:
         kills = any(
             isinstance(fault, ServerKill) and fault.server == self._server for fault in spec.inject
         )
-        formation = find_formation(spec.formation)
+        formation = self._formation
         # With several roots, the first rank of each checks in with the previous one too.
         check_ins = spec.nranks + (self._nroots if self._nroots > 1 else 0)
         return m.ServerSetup(
@@ -447,11 +453,9 @@ class Controller:
             )
         )
 
-    def _records(self) -> bytes | None:
-        """The addresses that the workers published, for an AllGather of addresses; else records
-        derive from the seed.
-        """
-        if not any(gather.addresses for gather in gathers_of(self.spec)):
+    def _published(self) -> bytes | None:
+        """The addresses that the workers published, if records hold any."""
+        if not any(gather.addresses for gather in self._plan.gathers):
             return None
         return b"".join(self._addresses[name] for name in self._workers)
 

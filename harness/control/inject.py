@@ -9,9 +9,10 @@ import signal
 from collections.abc import Awaitable, Callable, Iterator
 
 from emucoll.collectives.rings import HEADER_BYTES
-from emucoll.collectives.schedule import NEXT, Part, Schedule, rounds_run
+from emucoll.collectives.schedule import NEXT, Part, Schedule
 from emucoll.errors import UsageError
 from emucoll.net.base import Buffer, Channel
+from emucoll.plans.steps import Gather, Plan
 from harness.spec import RankFault, Spec, WorkerKill
 
 
@@ -22,17 +23,21 @@ class InjectedFault(Exception):
 class RankFaults:
     """The faults of one spec. Raises UsageError for one that could never happen."""
 
-    def __init__(self, spec: Spec, schedule: Schedule) -> None:
-        """Read the spec's injections."""
+    def __init__(self, spec: Spec, plan: Plan) -> None:
+        """Read the spec's injections. Bytes are flipped in the plan's last AllGather."""
         self._faults = [fault for fault in spec.inject if isinstance(fault, RankFault)]
         self._flips: dict[int, set[int]] = {}
         for fault in self._faults:
             if fault.what == "corrupt" and fault.where is not None:
-                position = flip_position(spec, schedule, fault.where)
+                if not plan.gathers:
+                    raise UsageError(
+                        f"--inject corrupt={fault.where}: plan {plan.name} has no AllGather"
+                    )
+                position = flip_position(spec, plan.gathers[-1], fault.where)
                 self._flips.setdefault(fault.rank, set()).add(position)
         for kill in spec.inject:
             if isinstance(kill, WorkerKill):
-                _check_kill(kill, spec, schedule)
+                _check_kill(kill, spec, plan)
 
     def _has(self, rank: int, what: str) -> bool:
         return any(fault.rank == rank and fault.what == what for fault in self._faults)
@@ -75,12 +80,13 @@ class RankFaults:
         return _Killing(channel)
 
 
-def flip_position(spec: Spec, schedule: Schedule, where: str) -> int:
+def flip_position(spec: Spec, gather: Gather, where: str) -> int:
     """Which byte of what a rank sends in the AllGather to flip. Raises UsageError where there is
     none.
     """
+    schedule = gather.schedule
     sized = schedule.frames == "sized"
-    rounds = rounds_run(schedule, spec.nranks, spec.steps)
+    rounds = gather.rounds(spec.nranks, spec.steps)
     if rounds == 0:
         raise UsageError(f"--inject corrupt={where}: {spec.nranks} rank sends no block")
     if where == "header":
@@ -89,9 +95,9 @@ def flip_position(spec: Spec, schedule: Schedule, where: str) -> int:
                 f"--inject corrupt=header: {schedule.name} sends its blocks bare, without a header"
             )
         return 0
-    if spec.record_bytes == 0:
+    if gather.record_bytes == 0:
         raise UsageError(f"--inject corrupt={where}: records of 0 bytes have no byte to flip")
-    ends = list(_ends_of_blocks(schedule, spec.nranks, rounds, spec.record_bytes))
+    ends = list(_ends_of_blocks(schedule, spec.nranks, rounds, gather.record_bytes))
     if where == "forwarded":
         ends = [(block, end) for block, end in ends if block]
         if not ends:
@@ -122,15 +128,20 @@ def _ends_of_blocks(
                     yield (transfer.sends + block) % n, at
 
 
-def _check_kill(kill: WorkerKill, spec: Spec, schedule: Schedule) -> None:
+def _check_kill(kill: WorkerKill, spec: Spec, plan: Plan) -> None:
     """Raise UsageError where no first block arrives, for a run that is ok would be taken for one
     that survived its fault.
     """
-    if schedule.rounds(spec.nranks) == 0 or (schedule.frames == "bare" and spec.record_bytes == 0):
-        raise UsageError(
-            f"--inject worker={kill.worker}:kill: no block arrives in {schedule.name} of "
-            f"{spec.nranks} ranks and records of {spec.record_bytes} bytes"
-        )
+    if any(
+        gather.schedule.rounds(spec.nranks)
+        and (gather.schedule.frames == "sized" or gather.record_bytes)
+        for gather in plan.gathers
+    ):
+        return
+    what = plan.name or f"{spec.allgather} with records of {spec.record_bytes} bytes"
+    raise UsageError(
+        f"--inject worker={kill.worker}:kill: no block arrives in {what} of {spec.nranks} ranks"
+    )
 
 
 class _Passing:

@@ -14,7 +14,7 @@ from emucoll.collectives.table import Wrong
 from harness.spec import Spec
 from harness.work import Work
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Raised with every change that an older worker would not understand."""
 
 NO_PEER, PEER_ROOT, PEER_STORE, PEER_ALL = -1, -2, -3, -4
@@ -121,6 +121,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
     kill_at_first_block: bool
     folder: str
     """Where the user's own modules lie, beside what is installed."""
+    charges: dict[str, float]
+    """By phase the seconds of local work that each rank lets pass; without one it runs its own."""
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True, tag="prepared"):
@@ -149,8 +151,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
 
 
 class Formed(msgspec.Struct, frozen=True, kw_only=True, tag="formed"):
-    """All ranks of the worker have formed; their ring listeners' addresses, 28 bytes each, for
-    verification only.
+    """All ranks of the worker have formed; the addresses of each one's listeners in the plan's
+    order (`Plan.published`), 28 bytes each, for verification only.
     """
 
     addresses: bytes
@@ -158,9 +160,9 @@ class Formed(msgspec.Struct, frozen=True, kw_only=True, tag="formed"):
 
 
 class Records(msgspec.Struct, frozen=True, kw_only=True, tag="records"):
-    """The records of all ranks in rank order, or None where they derive from the seed."""
+    """What all workers published (`Formed`), in rank order; None where no record has an address."""
 
-    records: bytes | None
+    addresses: bytes | None
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):

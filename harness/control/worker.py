@@ -1,11 +1,12 @@
 """The process of one worker: `python -m harness.control.worker CONTROLLER NAME`.
 
 It runs its share of the ranks as asyncio tasks: admits them, waits until every rank of the run has
-formed, runs the AllGather, verifies every byte, and reports. Never imports the command line or the
-reports.
+formed, runs the plan's steps, verifies every byte, and reports. Never imports the command line or
+the reports.
 """
 
 import asyncio
+import contextlib
 import math
 import random
 import resource
@@ -17,16 +18,28 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from emucoll.collectives.driver import Collective, run
 from emucoll.collectives.schedule import NEXT, PREV, Traffic
 from emucoll.collectives.table import RecordTable
 from emucoll.errors import ConnectionClosed, EmucollError, NetworkError
-from emucoll.loading import find_formation, find_schedule, look_in
-from emucoll.net.base import Address
+from emucoll.loading import look_in
+from emucoll.net.base import Address, Listener
 from emucoll.net.delay import LateChannel, make_network
 from emucoll.net.tcp import TcpClock
-from emucoll.p2p import RingPeers
-from emucoll.plans.steps import Gather
+from emucoll.p2p import PointToPoint, RingPeers, barrier
+from emucoll.plans.local import Data, compiled
+from emucoll.plans.steps import (
+    REST,
+    RING,
+    Barrier,
+    Gather,
+    Local,
+    Step,
+    host_of,
+    under_timers,
+)
 from emucoll.rank import Job, Rank, Ring
 from emucoll.trace import IDLE, Metered, Trace, current_rank, enter_rank
 from emucoll.wire.address import ADDRESS_BYTES, pack_address, unpack_address
@@ -56,7 +69,7 @@ from harness.control.messages import (
     WaitingRanks,
 )
 from harness.control.skew import skew_s
-from harness.gathers import gathers_of
+from harness.planned import extent_of, plan_of
 from harness.work import Work
 
 PROGRESS_S = 0.5
@@ -106,11 +119,13 @@ class Worker:
         self._setup = setup
         self._spec = setup.spec
         look_in(setup.folder)
-        self._formation = find_formation(self._spec.formation)
-        schedule = find_schedule(self._spec.allgather)
-        self._gathers = gathers_of(self._spec)
-        self._calls: list[_Call] = []
-        self._faults = RankFaults(self._spec, schedule)
+        self._plan = plan_of(self._spec)
+        self._extent = extent_of(self._spec)
+        self._timers = list(under_timers(self._plan.steps))
+        self._has_barrier = self._plan.has_addresses(self._extent, self._spec.steps)
+        self._calls: dict[str, _Call] = {}
+        self._loops = self._compile()
+        self._faults = RankFaults(self._spec, self._plan)
         self._trace = Trace(setup.count)
         self._network = make_network(setup.source, self._spec.hop_delay_s, self._trace.to_loop)
         self._clock = TcpClock()
@@ -132,6 +147,7 @@ class Worker:
             for slot, r in enumerate(range(setup.first, setup.first + setup.count))
         ]
         self._rings: list[Ring | None] = [None] * setup.count
+        self._listeners: list[dict[str, Listener]] = [{} for _ in range(setup.count)]
         self._tasks: set[asyncio.Task[None]] = set()
         self._totals = array("d", bytes(8 * setup.count))
         self._job: Job | None = None
@@ -153,7 +169,7 @@ class Worker:
             case Start():
                 self._start(message)
             case Records():
-                self._take_records(message.records)
+                self._make_tables(message.addresses)
             case Begin():
                 self._began = self._clock.now()
                 counters = self._network.counters
@@ -237,8 +253,7 @@ class Worker:
         wall = self._trace.wall
         began = self._started + wall[self._admission][rank.slot] + wall[self._skew][rank.slot]
         try:
-            with rank.span("bootstrap"):
-                await self._bootstrap(rank)
+            await self._initialize(rank)
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -249,15 +264,35 @@ class Worker:
         if self._gathered == self._setup.count:
             self._link.send(self._finished())
 
-    async def _bootstrap(self, rank: Rank) -> None:
-        """Formation and first AllGather, as NCCL's own timers count it, with the harness's barrier
-        between.
+    async def _initialize(self, rank: Rank) -> None:
+        """The plan: its formation, and its steps under the timers by which NCCL counts them. The
+        bootstrap begins with the formation.
         """
+        timers = self._timers
+        bootstrap: list[Step] = []
+        if timers and timers[0][0] == "bootstrap":
+            bootstrap, timers = timers[0][1], timers[1:]
+        with rank.span("bootstrap"):
+            ring = await self._form(rank)
+            for step in bootstrap:
+                await self._run_step(rank, ring, step)
+        for timer, steps in timers:
+            with contextlib.nullcontext() if timer == REST else rank.span(timer):
+                for step in steps:
+                    await self._run_step(rank, ring, step)
+
+    async def _form(self, rank: Rank) -> Ring:
+        """Formation, the listeners that are opened after it, and the harness's barrier."""
         assert self._job is not None
         if self._faults.raises(rank.rank):
             raise InjectedFault(f"injected: rank {rank.rank} raises")
-        ring = await self._formation.form(rank, self._job)
+        ring = await self._plan.formation.form(rank, self._job)
         self._rings[rank.slot] = ring
+        listeners = self._listeners[rank.slot]
+        listeners[RING] = ring.listener
+        if self._plan.listeners:
+            with rank.span("bootstrap.listen"):
+                listeners.update((name, rank.network.listen()) for name in self._plan.listeners)
         self._set_hops(rank.rank, ring)
         self._formed += 1
         if self._formed == self._setup.count:
@@ -265,11 +300,41 @@ class Worker:
         self._admit()
         with rank.span("bootstrap.barrier", peer="all"):
             await self._begin
+        largest = max((gather.record_bytes for gather in self._plan.gathers), default=0)
         for channel in (ring.next, ring.prev):
-            channel.bound = max(channel.bound, self._spec.record_bytes)
-        for call in self._calls:
-            with rank.span(call.gather.phase, peer=(rank.rank - 1) % self._spec.nranks):
-                await self._gather(rank, ring, call)
+            channel.bound = max(channel.bound, largest)
+        return ring
+
+    async def _run_step(self, rank: Rank, ring: Ring, step: Step) -> None:
+        match step:
+            case Gather():
+                with rank.span(step.phase, peer=(rank.rank - 1) % self._spec.nranks):
+                    await self._gather(rank, ring, self._calls[step.phase])
+            case Local():
+                await self._work(rank, step)
+            case Barrier() if self._has_barrier:
+                with rank.span(step.phase):
+                    await self._pass_barrier(rank, step)
+
+    async def _work(self, rank: Rank, local: Local) -> None:
+        """Its own loops, or the time that they are charged."""
+        charged_s = self._setup.charges.get(local.phase)
+        if charged_s is None:
+            with rank.span(local.phase):
+                local.work.run(self._loops[local.phase], rank.rank, self._extent)
+            return
+        wall = self._trace.wall[self._trace.phase(local.phase)]
+        before = wall[rank.slot]
+        with rank.span(local.phase):
+            await self._clock.sleep(charged_s)
+        wall[rank.slot] = before + charged_s  # not how late a busy process woke it
+
+    async def _pass_barrier(self, rank: Rank, step: Barrier) -> None:
+        assert self._job is not None
+        p2p, members = self._plan.p2p, host_of(rank.rank, self._extent)
+        listener = self._listeners[rank.slot][p2p]
+        ends = PointToPoint(rank, self._job, listener, step.tagged_apart)
+        await barrier(rank, ends, members, lambda peer: self._address(p2p, peer))
 
     def _set_hops(self, rank: int, ring: Ring) -> None:
         """Neighbours on one emulated host are nearer."""
@@ -286,10 +351,13 @@ class Worker:
             call.began_s = self._clock.now() - self._started
         lines = {NEXT: ring.next, PREV: ring.prev}
         peers: RingPeers | None = None
-        flips = self._faults.flips(rank.rank) if call is self._calls[-1] else None
+        is_last = call.gather is self._plan.gathers[-1]
+        flips = self._faults.flips(rank.rank) if is_last else None
         if call.gather.schedule.peers(self._spec.nranks):
             assert self._job is not None
-            peers = RingPeers(rank, self._job, ring.listener, self._address, flips)
+            peers = RingPeers(
+                rank, self._job, ring.listener, lambda peer: self._address(RING, peer), flips
+            )
         elif flips is not None:
             lines[NEXT] = flips(ring.next)
         if self._setup.kill_at_first_block:
@@ -299,30 +367,45 @@ class Worker:
         if not call.left:
             call.ended_s = self._clock.now() - self._started
 
-    def _address(self, rank: int) -> Address:
-        """Where a rank listens, as the AllGather of addresses has brought it, byte for byte."""
-        return unpack_address(self._calls[0].collective.table.record(rank))
+    def _address(self, listener: str, rank: int) -> Address:
+        """Where a rank listens, as an AllGather has brought it, byte for byte."""
+        book = self._plan.address_book(listener)
+        assert book is not None, "an AllGather before has brought the addresses"
+        index, at = book
+        record = self._calls[self._plan.gathers[index].phase].collective.table.record(rank)
+        return unpack_address(record[at : at + ADDRESS_BYTES])
 
     def _all_formed(self) -> Formed:
-        rings = [ring for ring in self._rings if ring is not None]
-        addresses = b"".join(pack_address(ring.listener.address) for ring in rings)
+        addresses = b"".join(
+            pack_address(listeners[name].address)
+            for listeners in self._listeners
+            for name in self._plan.published
+        )
         return Formed(addresses=addresses, seconds=self._clock.now() - self._started)
 
-    def _take_records(self, records: bytes | None) -> None:
+    def _compile(self) -> dict[str, Data]:
+        """By phase the data of the loops that ranks run themselves, which are compiled here."""
+        own = [each for each in self._plan.locals if each.phase not in self._setup.charges]
+        for local in own:
+            compiled(local.work)
+        return {local.phase: local.work.data(self._extent) for local in own}
+
+    def _make_tables(self, addresses: bytes | None) -> None:
         """Make the tables to verify against, then wait for the begin."""
-        spec, n = self._spec, self._spec.nranks
+        spec, plan, n = self._spec, self._plan, self._spec.nranks
         ranks = range(self._setup.first, self._setup.first + self._setup.count)
-        for index, gather in enumerate(self._gathers):
+        for index, gather in enumerate(plan.gathers):
             rounds = gather.rounds(n, spec.steps)
-            if gather.addresses:
-                assert records is not None, "the controller has everybody's address"
-                table = RecordTable.of_records(records, ADDRESS_BYTES)
-            else:
-                reach = gather.schedule.reach(n, rounds)
-                table = RecordTable.derived(n, gather.record_bytes, spec.seed, index, ranks, reach)
+            reach = gather.schedule.reach(n, rounds)
+            table = RecordTable.derived(n, gather.record_bytes, spec.seed, index, ranks, reach)
+            for listener, at in gather.addresses:
+                assert addresses is not None, "the controller has everybody's address"
+                columns = np.frombuffer(addresses, dtype=np.uint8)
+                columns = columns.reshape(n, len(plan.published), ADDRESS_BYTES)
+                table.lay_over(columns[:, plan.published.index(listener)], at)
             collective = Collective(gather.schedule, n, rounds, table)
-            self._calls.append(_Call(gather, collective, self._setup.count))
-        if any(gather.schedule.flow == "cut-through" for gather in self._gathers):
+            self._calls[gather.phase] = _Call(gather, collective, self._setup.count)
+        if any(gather.schedule.flow == "cut-through" for gather in plan.gathers):
             self._let_pieces_pass_whole()
         self._link.send(Prepared())
 
@@ -365,7 +448,9 @@ class Worker:
         )
         share = 0.0
         if self._began:
-            todo = self._setup.count * sum(call.traffic().sent_bytes for call in self._calls)
+            todo = self._setup.count * sum(
+                call.traffic().sent_bytes for call in self._calls.values()
+            )
             sent = self._network.counters.bytes_sent - self._sent_before
             share = min(1.0, sent / todo) if todo else 1.0
         return Progress(
@@ -417,7 +502,7 @@ class Worker:
             skip = (*skip, START_SKEW)
         return Finished(
             total_s=now - self._started,
-            gathers=[call.report(self._setup.count) for call in self._calls],
+            gathers=[call.report(self._setup.count) for call in self._calls.values()],
             phases={
                 name: wall.tobytes()
                 for name, wall in zip(trace.names, trace.wall, strict=True)

@@ -8,18 +8,18 @@ import numpy.typing as npt
 
 from emucoll.formation import FORMATIONS
 from emucoll.formation.base import count_roots
-from emucoll.loading import find_formation, find_schedule
-from emucoll.plans.steps import Gather
+from emucoll.plans.steps import REST, Barrier, Gather
 from emucoll.trace import IDLE
 from emucoll.wire.nccl import layout_of_size
 from harness.control import messages as m
 from harness.control.controller import Outcome, Placement
-from harness.gathers import gathers_of
+from harness.planned import extent_of, plan_of
 from harness.results.environment import Environment
 from harness.results.schema import (
     AllGather,
     Descriptors,
     Formation,
+    Kind,
     Memory,
     Phase,
     RunResult,
@@ -54,6 +54,8 @@ class Measured:
     controller_cpu_s: float
     kernel_socket_bytes: int | None
     warnings: list[RunWarning]
+    charges: dict[str, float]
+    """By phase the seconds of local work that each rank was charged."""
 
 
 def per_rank(outcome: Outcome, placement: Placement) -> Times:
@@ -87,6 +89,7 @@ def result(
     times = per_rank(outcome, placement)
     total_s = max(worker.total_s for worker in finished)
     gathers = _allgathers(spec, finished)
+    phases = _phases(times, finished, measured.charges)
     wrong = sum(gather.wrong or 0 for gather in gathers)
     reports: list[m.Finished | m.ServerReport] = [*finished, *outcome.servers.values()]
     everything = total(report.work for report in reports)
@@ -115,7 +118,8 @@ def result(
         allgathers=gathers,
         wrong=wrong,
         wrong_blocks=_wrong_blocks(spec, finished),
-        phases=_phases(times, finished),
+        phases=phases,
+        charged_s=sum(measured.charges.values()) if measured.charges else None,
         work=_work(outcome, measured, finished),
         memory=_memory(spec, outcome, measured, finished),
         descriptors=Descriptors(
@@ -129,7 +133,7 @@ def result(
 
 def _wrong_blocks(spec: Spec, finished: list[m.Finished]) -> list[WrongBlock]:
     """Those first that had travelled least: nearest to where they went wrong."""
-    gathers = gathers_of(spec)
+    gathers = plan_of(spec).gathers
     named = [
         (index, wrong)
         for worker in finished
@@ -145,23 +149,23 @@ def _wrong_blocks(spec: Spec, finished: list[m.Finished]) -> list[WrongBlock]:
 
 def servers_of(spec: Spec, outcome: Outcome) -> dict[str, str]:
     """By role what served."""
-    server = find_formation(spec.formation).server
+    server = plan_of(spec).formation.server
     return {server: outcome.server_versions.get(server, "built-in")}
 
 
 def _formation(spec: Spec, outcome: Outcome) -> Formation:
     seconds = outcome.formation_s
     return Formation(
-        name=spec.formation,
+        name=plan_of(spec).formation.name,
         seconds=seconds,
         ranks_per_s=spec.nranks / seconds if seconds else None,
-        roots=count_roots(find_formation(spec.formation), spec.nranks, spec.roots) or None,
+        roots=count_roots(plan_of(spec).formation, spec.nranks, spec.roots) or None,
     )
 
 
 def _allgathers(spec: Spec, finished: list[m.Finished]) -> list[AllGather]:
     """The spec's AllGathers, in their order."""
-    gathers = gathers_of(spec)
+    gathers = plan_of(spec).gathers
     return [
         _allgather(spec, gather, [worker.gathers[index] for worker in finished], finished)
         for index, gather in enumerate(gathers)
@@ -182,6 +186,7 @@ def _allgather(
     )
     return AllGather(
         name=schedule.name,
+        phase=gather.phase,
         record_bytes=gather.record_bytes,
         seconds=seconds,
         steps=gather.rounds(n, spec.steps),
@@ -200,11 +205,15 @@ def _allgather(
     )
 
 
-def _phases(times: Times, finished: list[m.Finished]) -> list[Phase]:
+def _phases(times: Times, finished: list[m.Finished], charges: dict[str, float]) -> list[Phase]:
+    """Each with the statistics of its ranks. One that holds charged time is charged as a whole."""
     cpu: dict[str, float] = {}
     for worker in finished:
         for name, seconds in worker.cpu_s.items():
             cpu[name] = cpu.get(name, 0.0) + seconds
+    nranks = len(times["total"])
+    for name, seconds in charges.items():
+        cpu[name] = cpu.get(name, 0.0) + nranks * seconds
     phases = []
     top = np.zeros_like(times["total"])
     for name, each in times.items():
@@ -214,17 +223,28 @@ def _phases(times: Times, finished: list[m.Finished]) -> list[Phase]:
         within = OUTSIDE if name in NOT_THEIR_OWN else parent or None
         if within is None:
             top = top + each
-        phases.append(_phase(name, each, cpu.get(name, 0.0) + _children_cpu(name, cpu), within))
-    phases.append(_phase("rest", times["total"] - top, cpu.get(IDLE, 0.0), None))
+        phases.append(_phase(name, each, _cpu_of(name, cpu), within, _kind(name, charges)))
+    rest_cpu_s = cpu.get(IDLE, 0.0) + _cpu_of(REST, cpu)
+    phases.append(_phase(REST, times["total"] - top, rest_cpu_s, None, _kind(REST, charges)))
     loop = Phase(name="loop", cpu_s=cpu.get("loop", 0.0), within=OUTSIDE)
     return [*phases, loop]
 
 
-def _children_cpu(name: str, cpu: dict[str, float]) -> float:
-    return sum(seconds for child, seconds in cpu.items() if child.startswith(f"{name}."))
+def _cpu_of(name: str, cpu: dict[str, float]) -> float:
+    """Its own and that of the phases within it."""
+    return sum(
+        seconds for each, seconds in cpu.items() if each == name or each.startswith(f"{name}.")
+    )
 
 
-def _phase(name: str, times: npt.NDArray[np.float64], cpu_s: float, within: str | None) -> Phase:
+def _kind(name: str, charges: dict[str, float]) -> Kind:
+    charged = any(each == name or each.startswith(f"{name}.") for each in charges)
+    return "charged" if charged else "measured"
+
+
+def _phase(
+    name: str, times: npt.NDArray[np.float64], cpu_s: float, within: str | None, kind: Kind
+) -> Phase:
     p50, p99 = np.quantile(times, (0.5, 0.99))
     return Phase(
         name=name,
@@ -233,6 +253,7 @@ def _phase(name: str, times: npt.NDArray[np.float64], cpu_s: float, within: str 
         p99_s=float(p99),
         max_s=float(times.max()),
         cpu_s=cpu_s,
+        kind=kind,
         within=within,
     )
 
@@ -270,7 +291,7 @@ def _saturated(
         return False
     if cpu_s / total_s > SATURATED * measured.environment.cores:
         return True
-    server = find_formation(spec.formation).server
+    server = plan_of(spec).formation.server
     report = outcome.servers.get(server)
     ours = report is not None and server not in outcome.server_versions
     if not ours or report is None or not outcome.formation_s:
@@ -289,12 +310,17 @@ def _regime(spec: Spec, saturated: bool, busy: float) -> list[RunWarning]:
             "ranks or a longer delay"
         )
         return [RunWarning(code="not-latency-bound", text=text)]
-    schedule = find_schedule(spec.allgather)
-    both_ways = min(schedule.reach(spec.nranks, schedule.rounds(spec.nranks))) > 0
+    both_ways = sorted(
+        {
+            gather.schedule.name
+            for gather in plan_of(spec).gathers
+            if min(gather.knows(spec.nranks, None)) > 0
+        }
+    )
     if both_ways and saturated and not spec.hop_delay_s:
         text = (
-            f"{spec.allgather} goes both ways, in half the steps, with the same work: on saturated "
-            "cores that shows no gain; --hop-delay with few ranks does"
+            f"{' and '.join(both_ways)} goes both ways, in half the steps, with the same work: on "
+            "saturated cores that shows no gain; --hop-delay with few ranks does"
         )
         return [RunWarning(code="saturated-both-ways", text=text)]
     return []
@@ -332,10 +358,21 @@ def warnings_of(spec: Spec, placement: Placement, outcome: Outcome) -> list[RunW
     if spec.hop_delay_s and real:
         text = f"what {real} receives is not late: --hop-delay holds for emucoll's own processes"
         warnings.append(RunWarning(code="hop-delay-real-server", text=text))
-    rounds = find_schedule(spec.allgather).rounds(spec.nranks)
+    plan = plan_of(spec)
+    rounds = max(
+        (each.schedule.rounds(spec.nranks) for each in plan.gathers if each.limited), default=0
+    )
     if spec.steps is not None and spec.steps < rounds:
-        text = f"{spec.steps} of {rounds} steps were run; nothing is extrapolated"
+        of_each = " of each AllGather" if len(plan.gathers) > 1 and spec.plan else ""
+        text = f"{spec.steps} of {rounds} steps{of_each} were run; nothing is extrapolated"
         warnings.append(RunWarning(code="steps", text=text))
+    has_barrier = any(isinstance(step, Barrier) for step in plan.steps)
+    if has_barrier and not plan.has_addresses(extent_of(spec), spec.steps):
+        text = (
+            f"the barrier was left out: in {spec.steps} steps the addresses of a host's ranks "
+            "do not come round"
+        )
+        warnings.append(RunWarning(code="no-barrier", text=text))
     return warnings
 
 
@@ -343,18 +380,19 @@ def _root_version(spec: Spec, outcome: Outcome) -> str | None:
     """That a real root is of other releases than the formation, if it is."""
     if outcome.check_in_bytes is None:
         return None
-    ours = find_formation(spec.formation).check_in
+    formation = plan_of(spec).formation
+    ours = formation.check_in
     its = layout_of_size(outcome.check_in_bytes)
     if its.collects == ours.collects:
         return None
     how = "answers nobody before everybody has come" if its.collects else "answers eagerly"
     fitting = next(
-        formation.name
-        for formation in FORMATIONS.values()
-        if formation.server == "root" and formation.check_in.collects == its.collects
+        each.name
+        for each in FORMATIONS.values()
+        if each.server == "root" and each.check_in.collects == its.collects
     )
     return (
         f"the root is {outcome.server_versions['root']}, which {how}, while the ranks stagger and "
-        f"retry as formation {spec.formation} does, like those of other releases: formation "
+        f"retry as formation {formation.name} does, like those of other releases: formation "
         f"{fitting} goes with this root"
     )

@@ -10,11 +10,11 @@ import time
 import msgspec
 
 from emucoll.collectives.driver import PEER_CHUNK_BYTES
-from emucoll.collectives.schedule import rounds_run
 from emucoll.errors import PreflightRefused, UsageError
 from emucoll.formation import FORMATIONS
 from emucoll.formation.base import count_roots
-from emucoll.loading import find_formation, find_schedule
+from emucoll.plans.nccl import MULTIROOT
+from emucoll.plans.steps import Barrier, Gather
 from harness.control.controller import Controller, Outcome, Placement
 from harness.control.inject import RankFaults
 from harness.control.lifecycle import Stage
@@ -22,9 +22,11 @@ from harness.control.loops import LOOP, raise_descriptor_limit
 from harness.engine import assemble
 from harness.engine.diagnose import diagnose, wrong_data
 from harness.engine.kernel import KernelMemory
+from harness.engine.local import charges
 from harness.external.libnccl import find_library
-from harness.gathers import gathers_of
-from harness.preflight.arithmetic import Demand, Plan, fit, refusal
+from harness.planned import plan_of
+from harness.preflight.arithmetic import Demand, Layout, fit, refusal
+from harness.preflight.case import Gathering
 from harness.preflight.machine import Machine, read_machine
 from harness.report.progress import Progress
 from harness.results.environment import Environment, read_environment
@@ -35,11 +37,11 @@ from harness.spec import ServerKill, Spec, WorkerKill
 
 def demand(spec: Spec) -> Demand:
     """What a spec asks of the machine."""
-    formation, schedule = find_formation(spec.formation), find_schedule(spec.allgather)
-    n, store = spec.nranks, formation.server == "store"
-    rounds = rounds_run(schedule, n, spec.steps)
-    traffic = schedule.traffic(n, rounds, 1)
-    peers = len(schedule.peers(n))
+    initialization, n = plan_of(spec), spec.nranks
+    formation = initialization.formation
+    store = formation.server == "store"
+    peers = max((len(each.schedule.peers(n)) for each in initialization.gathers), default=0)
+    barrier_rounds = _barrier_rounds(spec)
     nroots = count_roots(formation, n, spec.roots)
     owned = -(-n // max(1, nroots))
     stagger_s = formation.stagger_s(
@@ -47,13 +49,13 @@ def demand(spec: Spec) -> Demand:
     )
     return Demand(
         nranks=spec.nranks,
-        record_bytes=spec.record_bytes,
-        blocks=traffic.blocks if rounds < schedule.rounds(n) else None,
-        piece_bytes=PEER_CHUNK_BYTES if peers else None,
+        gathers=tuple(_gathering(each, n, spec.steps) for each in initialization.gathers),
         # With peers, a message out at a time, and perhaps one from each that is ahead.
-        formed_descriptors=formation.formed_descriptors + (peers and 1 + peers),
+        formed_descriptors=initialization.held_descriptors
+        + max(peers and 1 + peers, 2 * (barrier_rounds > 0)),
         unformed_descriptors=formation.unformed_descriptors,
-        listeners_per_rank=formation.listeners,
+        listeners_per_rank=formation.listeners + len(initialization.listeners),
+        p2p_connections_per_rank=barrier_rounds,
         uses_store="builtin" if store else "none",
         uses_root="none" if store else "builtin",
         nroots=spec.roots if formation.ranks_per_root else nroots,
@@ -61,8 +63,6 @@ def demand(spec: Spec) -> Demand:
         threads_per_root=int(spec.root.startswith("libnccl")),
         store_descriptors_per_unformed_rank=1 if store else 0,
         windowable=formation.windowable,
-        cut_through=schedule.flow == "cut-through",
-        messages_per_block=traffic.messages / traffic.blocks if traffic.blocks else 1.0,
         stagger_s=stagger_s,
         latency_s=_latency_s(spec),
         ipv6=spec.ip == "6",
@@ -71,21 +71,41 @@ def demand(spec: Spec) -> Demand:
     )
 
 
+def _gathering(gather: Gather, n: int, steps: int | None) -> Gathering:
+    """What one AllGather asks of the machine."""
+    schedule, rounds = gather.schedule, gather.rounds(n, steps)
+    traffic = schedule.traffic(n, rounds, 1)
+    return Gathering(
+        record_bytes=gather.record_bytes,
+        blocks=traffic.blocks if rounds < schedule.rounds(n) else None,
+        piece_bytes=PEER_CHUNK_BYTES if schedule.peers(n) else None,
+        cut_through=schedule.flow == "cut-through",
+        messages_per_block=traffic.messages / traffic.blocks if traffic.blocks else 1.0,
+    )
+
+
+def _barrier_rounds(spec: Spec) -> int:
+    """Messages that a rank sends in its host's barrier, each on a connection of its own."""
+    if not any(isinstance(step, Barrier) for step in plan_of(spec).steps):
+        return 0
+    return (min(spec.ranks_per_host, spec.nranks) - 1).bit_length()
+
+
 def _latency_s(spec: Spec) -> float:
     """How long the AllGathers wait for late messages, whatever the machine."""
     if not spec.hop_delay_s:
         return 0.0
-    hops = sum(gather.hops(spec.nranks, spec.steps) for gather in gathers_of(spec))
+    hops = sum(gather.hops(spec.nranks, spec.steps) for gather in plan_of(spec).gathers)
     return hops * spec.hop_delay_s
 
 
-def plan(spec: Spec, machine: Machine | None = None) -> Plan:
+def lay_out(spec: Spec, machine: Machine | None = None) -> Layout:
     """How the run would be laid out on this machine."""
     raise_descriptor_limit()
     return fit(demand(spec), machine or read_machine())
 
 
-def place(layout: Plan) -> Placement:
+def place(layout: Layout) -> Placement:
     """Contiguous shares of the ranks."""
     shares, first = [], 0
     for count in layout.ranks_per_worker:
@@ -100,7 +120,7 @@ def run(spec: Spec, progress: Progress) -> RunResult:
     in the result.
     """
     refuse_impossible(spec)
-    layout = plan(spec)
+    layout = lay_out(spec)
     if not layout.fits:
         raise PreflightRefused(refusal(layout))
     refuse_missing_worker(spec, layout)
@@ -112,10 +132,11 @@ def run(spec: Spec, progress: Progress) -> RunResult:
         for limit in layout.warnings
     ]
     placement = place(layout)
+    charged = charges(spec)
     kernel = KernelMemory()
     before = _cpu_s()
     watch = _Watch(spec, layout, progress, kernel)
-    controller = Controller(spec, placement, watch.update, watch.pids)
+    controller = Controller(spec, placement, watch.update, watch.pids, charged)
     outcome = asyncio.run(controller.run())
     kernel.sample()
     measured = assemble.Measured(
@@ -123,6 +144,7 @@ def run(spec: Spec, progress: Progress) -> RunResult:
         controller_cpu_s=_cpu_s() - before,
         kernel_socket_bytes=kernel.peak_bytes,
         warnings=warnings,
+        charges=charged,
     )
     result, times = _conclude(spec, placement, outcome, measured)
     if spec.out is not None:
@@ -145,12 +167,14 @@ def refuse_impossible(spec: Spec) -> None:
     """Raise UsageError for what no machine could run: options that contradict each other, nothing
     to corrupt, no libnccl.
     """
-    RankFaults(spec, find_schedule(spec.allgather))
+    initialization = plan_of(spec)
+    RankFaults(spec, initialization)
     _refuse_roots(spec)
-    server = find_formation(spec.formation).server
+    formation = initialization.formation
+    server = formation.server
     if spec.root != "builtin" and server != "root":
         raise UsageError(
-            f"--root {spec.root}: formation {spec.formation} has no root, but a {server}"
+            f"--root {spec.root}: formation {formation.name} has no root, but a {server}"
         )
     if spec.root != "builtin" and spec.ip == "6":
         raise UsageError("--root libnccl: the real root listens on 127.0.0.1; leave --ip 6 out")
@@ -159,23 +183,24 @@ def refuse_impossible(spec: Spec) -> None:
     for fault in spec.inject:
         if isinstance(fault, ServerKill) and fault.server != server:
             raise UsageError(
-                f"--inject {fault.server}:kill: formation {spec.formation} has no {fault.server}"
+                f"--inject {fault.server}:kill: formation {formation.name} has no {fault.server}"
             )
 
 
 def _refuse_roots(spec: Spec) -> None:
-    formation = find_formation(spec.formation)
+    formation = plan_of(spec).formation
     if spec.roots is None or formation.ranks_per_root:
         return
     has = "one root" if formation.server == "root" else f"no root, but a {formation.server}"
     several = [each.name for each in FORMATIONS.values() if each.ranks_per_root]
+    use = f"--formation {' or '.join(several)}" if spec.plan is None else f"a plan with {MULTIROOT}"
     raise UsageError(
-        f"--roots {spec.roots}: formation {spec.formation} has {has}; leave --roots out, or use "
-        f"--formation {' or '.join(several)}"
+        f"--roots {spec.roots}: formation {formation.name} has {has}; leave --roots out, or use "
+        f"{use}"
     )
 
 
-def refuse_missing_worker(spec: Spec, layout: Plan) -> None:
+def refuse_missing_worker(spec: Spec, layout: Layout) -> None:
     """Raise UsageError for a fault of a worker that the run will not have."""
     for fault in spec.inject:
         if isinstance(fault, WorkerKill) and fault.worker >= layout.workers:
@@ -226,7 +251,9 @@ def _cpu_s() -> float:
 class _Watch:
     """What the controller calls while the run is on: progress, process ids, kernel memory."""
 
-    def __init__(self, spec: Spec, layout: Plan, progress: Progress, kernel: KernelMemory) -> None:
+    def __init__(
+        self, spec: Spec, layout: Layout, progress: Progress, kernel: KernelMemory
+    ) -> None:
         self._spec = spec
         self._layout = layout
         self._progress = progress

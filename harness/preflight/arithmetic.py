@@ -1,7 +1,7 @@
 """The workers and the window that make a run fit a machine, or the reasons why nothing does.
 
-`fit` turns a `Demand` (what the formation, the AllGather and the flags ask for) and a `Machine`
-into a `Plan`.
+`fit` turns a `Demand` (what the formation, the AllGathers and the flags ask for) and a `Machine`
+into a `Layout`.
 
 Holds true: pure, so equal arguments give equal answers. Whatever fits, fits with fewer ranks too. A
 number that the machine doesn't tell refuses nothing. All ranks start together unless descriptors
@@ -23,8 +23,8 @@ __all__ = [
     "Costs",
     "Demand",
     "Estimates",
+    "Layout",
     "Limit",
-    "Plan",
     "Server",
     "Severity",
     "fit",
@@ -58,7 +58,7 @@ class Estimates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Layout:
     """How a run would be laid out on a machine, and whether it fits."""
 
     nranks: int
@@ -92,14 +92,14 @@ class Plan:
         return tuple(share + (worker < rest) for worker in range(self.workers))
 
 
-def fit(demand: Demand, machine: Machine, costs: Costs | None = None) -> Plan:
-    """Lay `demand` out on `machine`; if nothing fits, the plan is the least demanding one, refused.
+def fit(demand: Demand, machine: Machine, costs: Costs | None = None) -> Layout:
+    """Lay `demand` out on `machine`; if nothing fits, it is the least demanding one, refused.
 
     Raises UsageError for counts below 1.
     """
     base = _base(demand, machine, costs)
     case, limits = _best(base)
-    return Plan(
+    return Layout(
         nranks=case.nranks,
         workers=case.workers,
         window=case.window,
@@ -110,20 +110,20 @@ def fit(demand: Demand, machine: Machine, costs: Costs | None = None) -> Plan:
 
 
 def fits(demand: Demand, machine: Machine, costs: Costs | None = None) -> bool:
-    """What `Plan.fits` says, for less.
+    """What `Layout.fits` says, for less.
 
     Raises UsageError as `fit` does.
     """
     return _keeps(_best(_base(demand, machine, costs))[1])
 
 
-def refusal(plan: Plan) -> str:
+def refusal(layout: Layout) -> str:
     """What a refused run ends with: what is in the way, why, what to do, and what would fit."""
-    lines = [f"{plan.nranks:,} ranks don't fit this machine."]
-    for limit in plan.refusals:
+    lines = [f"{layout.nranks:,} ranks don't fit this machine."]
+    for limit in layout.refusals:
         lines += [f"  {limit.name}: {limit.because}", f"    remedy: {limit.remedy}"]
-    if plan.largest_that_fits:
-        lines.append(f"With the same flags -np {plan.largest_that_fits} is the most that fits.")
+    if layout.largest_that_fits:
+        lines.append(f"With the same flags -np {layout.largest_that_fits} is the most that fits.")
     else:
         lines.append("With these flags not even one rank fits.")
     return "\n".join(lines)
@@ -249,20 +249,21 @@ def _largest(base: Case, it_fits: bool) -> int:
 def _estimates(case: Case) -> Estimates:
     demand, costs = case.demand, case.costs
     busy = min(case.cores, case.workers)
-    transfers = case.nranks * case.blocks
     start_s = case.processes * costs.process_start_s / case.cores
     formation_s = case.nranks * costs.cpu_per_formed_rank_s / busy + demand.stagger_s
-    bytes_s = transfers * demand.record_bytes / (costs.bytes_per_s_per_core * busy)
-    if demand.cut_through:
-        allgather_s = bytes_s
-    else:
-        rate = costs.lockstep_messages_per_s_per_core * busy
-        allgather_s = transfers * demand.messages_per_block / rate + bytes_s
-    allgather_s = max(allgather_s, demand.latency_s)
+    transfers, moved_bytes, messages = 0, 0, 0.0
+    for gather in demand.gathers:
+        delivered = case.nranks * case.blocks(gather)
+        transfers += delivered
+        moved_bytes += delivered * gather.record_bytes
+        messages += 0.0 if gather.cut_through else delivered * gather.messages_per_block
+    bytes_s = moved_bytes / (costs.bytes_per_s_per_core * busy)
+    messages_s = messages / (costs.lockstep_messages_per_s_per_core * busy)
+    allgather_s = max(messages_s + bytes_s, demand.latency_s)
     total_s = start_s + formation_s + allgather_s
     return Estimates(
         transfers=transfers,
-        moved_bytes=transfers * demand.record_bytes,
+        moved_bytes=moved_bytes,
         start_s=start_s,
         formation_s=formation_s,
         allgather_s=allgather_s,

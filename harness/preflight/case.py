@@ -18,15 +18,33 @@ its address, so its machine's limits are not ours to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gathering:
+    """One AllGather, as far as it takes anything of the machine."""
+
+    record_bytes: int
+    blocks: int | None = None
+    """That it brings a rank; None for all n - 1."""
+    piece_bytes: int | None = None
+    """The most of it that a rank holds at once, coming in or going out; None: a record."""
+    cut_through: bool
+    """Blocks are coalesced; otherwise `messages_per_block` go out in lockstep."""
+    messages_per_block: float = 2.0
+
+    @property
+    def held_bytes(self) -> int:
+        """What a rank may hold of it, in each direction."""
+        if self.cut_through:
+            return 0
+        return self.record_bytes if self.piece_bytes is None else self.piece_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
     """What is to run. Counts are per rank unless the name says otherwise."""
 
     nranks: int
-    record_bytes: int
-    blocks: int | None = None
-    """That the AllGather brings it; None for all n - 1."""
-    piece_bytes: int | None = None
-    """The most of it that a rank holds at once, coming in or going out; None: a record."""
+    gathers: tuple[Gathering, ...]
+    """One after the other."""
     formed_descriptors: int
     """Held by a rank in the ring."""
     unformed_descriptors: int
@@ -43,9 +61,8 @@ class Demand:
     store_descriptors_per_unformed_rank: int = 0
     windowable: bool
     """May ranks be admitted a window at a time? Not where nobody is answered before all came."""
-    cut_through: bool
-    """Blocks are coalesced; otherwise `messages_per_block` go out in lockstep."""
-    messages_per_block: float = 2.0
+    p2p_connections_per_rank: int = 0
+    """Of point to point, one a message, closed at once."""
     latency_s: float = 0.0
     """How long the AllGathers wait for messages that are late on purpose."""
     stagger_s: float = 0.0
@@ -134,19 +151,15 @@ class Case:
         chosen = self.window is not None and self.demand.window is None
         return self.store_capacity if chosen else self.forming
 
-    @property
-    def blocks(self) -> int:
+    def blocks(self, gather: Gathering) -> int:
         """That the AllGather will bring a rank."""
         every = self.nranks - 1
-        return every if self.demand.blocks is None else min(self.demand.blocks, every)
+        return every if gather.blocks is None else min(gather.blocks, every)
 
     @property
     def piece_bytes(self) -> int:
-        """What a rank may hold of the AllGather, in each direction."""
-        if self.demand.cut_through:
-            return 0
-        piece = self.demand.piece_bytes
-        return self.demand.record_bytes if piece is None else piece
+        """What a rank may hold of an AllGather, in each direction."""
+        return max((gather.held_bytes for gather in self.demand.gathers), default=0)
 
     @property
     def servers(self) -> int:
@@ -274,9 +287,12 @@ class Case:
 
     @property
     def connections_per_rank(self) -> int:
-        """In a whole run: one of the ring's, one to a store, one to and one from a root."""
+        """In a whole run: one of the ring's, one to a store, one to and one from a root, and those
+        of point to point.
+        """
         store = self.demand.uses_store != "none"
-        return 1 + store + 2 * (self.demand.uses_root != "none")
+        root = 2 * (self.demand.uses_root != "none")
+        return 1 + store + root + self.demand.p2p_connections_per_rank
 
     @property
     def connections(self) -> int:
@@ -288,8 +304,11 @@ class Case:
 
     @property
     def table_bytes(self) -> int:
-        """Verification table of a worker: what its ranks, being neighbours, can receive."""
-        return min(self.nranks, self.most_ranks + self.blocks) * self.demand.record_bytes
+        """Verification tables of a worker: what its ranks, being neighbours, can receive."""
+        return sum(
+            min(self.nranks, self.most_ranks + self.blocks(gather)) * gather.record_bytes
+            for gather in self.demand.gathers
+        )
 
     @property
     def bytes_per_rank(self) -> int:

@@ -2,12 +2,12 @@
 estimate.
 """
 
-from harness.preflight.arithmetic import Plan, refusal
+from harness.preflight.arithmetic import Layout, refusal
 from harness.report.table import align
 from harness.results.schema import DoctorResult
 
 
-def render_doctor(result: DoctorResult, layout: Plan) -> str:
+def render_doctor(result: DoctorResult, layout: Layout) -> str:
     """The whole report, plain text."""
     window = (
         "all ranks start together"

@@ -65,6 +65,8 @@ def _what_ran(result: RunResult) -> list[str]:
         times = f"total {result.total_s:.3f} s from the start barrier to the last rank done"
         if result.mean_total_s is not None:
             times += f"; a rank's own total {result.mean_total_s:.3f} s in the mean"
+        if result.charged_s is not None:
+            times += f"; of each, {result.charged_s:.3f} s of local work are charged, not run"
         lines.append(f"{times} ({result.kind})")
     return [each for line in lines for each in wrapped(line)]
 
@@ -75,9 +77,7 @@ def _of_spec(spec: Spec, result: RunResult) -> list[str]:
         f"nranks {spec.nranks} workers {_count(result.workers)} "
         f"ranks-per-host {spec.ranks_per_host} "
         + ("all ranks start together" if window is None else f"start-window {window} per worker"),
-        f"formation {printable(spec.formation)} allgather {printable(spec.allgather)} "
-        f"record {spec.record_bytes} bytes "
-        f"root {printable(spec.root)} store {printable(spec.store)}",
+        f"{_runs(spec)} root {printable(spec.root)} store {printable(spec.store)}",
         f"world {spec.world} IPv{spec.ip} seed {spec.seed} deadline {spec.deadline_s:g} s",
     ]
     if spec.hop_delay_s:
@@ -89,6 +89,15 @@ def _of_spec(spec: Spec, result: RunResult) -> list[str]:
     if spec.inject:
         lines.append(f"injected {' '.join(map(format_injection, spec.inject))}")
     return lines
+
+
+def _runs(spec: Spec) -> str:
+    formation = f"formation {printable(spec.formation)}"
+    if spec.plan is not None:
+        channels = "" if spec.channels is None else f" channels {spec.channels}"
+        return f"plan {printable(spec.plan)} {formation}{channels}"
+    allgather = printable(spec.allgather or "")
+    return f"{formation} allgather {allgather} record {spec.record_bytes} bytes"
 
 
 def _of_environment(environment: Environment) -> str:

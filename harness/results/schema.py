@@ -81,6 +81,7 @@ class AllGather(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     record_bytes: int
+    phase: str | None = None
     seconds: float | None = None
     steps: int | None = None
     of_steps: int | None = None
@@ -178,6 +179,8 @@ class RunResult(Document, kw_only=True, tag="emucoll.run/1"):
     start_window: int | None = None
     total_s: float | None = None
     mean_total_s: float | None = None
+    charged_s: float | None = None
+    """Of each rank's total, what was charged: the local work of phases of that kind."""
     formation: Formation | None = None
     allgathers: list[AllGather] = []
     wrong: int | None = None
@@ -237,6 +240,8 @@ class Name(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     text: str
+    does: list[str] = []
+    """Of a plan: what it does, step by step."""
 
 
 class NamesResult(Document, kw_only=True, tag="emucoll.names/1"):

@@ -8,6 +8,8 @@ import asyncio
 import random
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from emucoll.collectives import ALLGATHERS
 from emucoll.collectives.driver import Collective, run
 from emucoll.collectives.schedule import NEXT, PREV
@@ -243,12 +245,13 @@ async def gather(formed: Formed, allgather: str, record_bytes: int) -> WrongBloc
         for channel in (ring.next, ring.prev):
             channel.bound = max(channel.bound, record_bytes)
     wrong = WrongBlocks()
-    for step in one_allgather(ALLGATHERS[allgather], record_bytes, n):
-        if step.addresses:
-            packed = b"".join(map(pack_address, addresses))
-            table = RecordTable.of_records(packed, ADDRESS_BYTES)
-        else:
-            table = RecordTable.derived(n, step.record_bytes, 1, 0, range(n), (n, n))
+    packed = b"".join(map(pack_address, addresses))
+    columns = np.frombuffer(packed, dtype=np.uint8).reshape(n, ADDRESS_BYTES)
+    plan = one_allgather(FORMATIONS["tcpstore"], ALLGATHERS[allgather], record_bytes, n)
+    for step in plan.gathers:
+        table = RecordTable.derived(n, step.record_bytes, 1, 0, range(n), (n, n))
+        for _, at in step.addresses:
+            table.lay_over(columns, at)
         collective = Collective(step.schedule, n, step.rounds(n, None), table, wrong)
         await asyncio.gather(
             *(

@@ -82,7 +82,7 @@ async def test_a_schedules_traffic_is_what_is_sent(
     wrong = await gather(formed, allgather, record_bytes)
     after = world.sent(formed.ranks_network)
     schedule = ALLGATHERS[allgather]
-    steps = one_allgather(schedule, record_bytes, n)
+    steps = one_allgather(FORMATIONS["tcpstore"], schedule, record_bytes, n).gathers
     traffics = [
         step.schedule.traffic(n, step.schedule.rounds(n), step.record_bytes) for step in steps
     ]

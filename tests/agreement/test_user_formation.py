@@ -132,6 +132,7 @@ async def start(world: World, formation: str) -> tuple[Worker, Controller]:
         report_check_ins=False,
         kill_at_first_block=False,
         folder=os.getcwd(),
+        charges={},
     )
     worker = Worker(cast(Link, controller), setup)
     worker._tasks.add(serving)  # ends with the worker
@@ -143,7 +144,7 @@ async def finish(worker: Worker, controller: Controller) -> Finished:
     """From the start to the report."""
     formed = await controller.hear()
     assert isinstance(formed, Formed), formed
-    worker.handle(Records(records=formed.addresses))
+    worker.handle(Records(addresses=formed.addresses))
     assert isinstance(await controller.hear(), Prepared)
     worker.handle(Begin())
     finished = await controller.hear()

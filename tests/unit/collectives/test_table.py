@@ -60,13 +60,22 @@ def test_a_shorter_record_is_the_start_of_a_longer_one(short: int, more: int) ->
 @given(st.integers(1, 40), st.integers(0, 20))
 def test_a_table_holds_every_record(n: int, record_bytes: int) -> None:
     expected = records(n, record_bytes)
-    tables = [RecordTable.derived(n, record_bytes, 5, 0, range(n), (n - 1, 0))]
-    if record_bytes:
-        tables.append(RecordTable.of_records(b"".join(expected), record_bytes))
-    for table in tables:
-        assert [table.record(block) for block in range(n)] == expected
-        assert all(type(table.record(block)) is bytes for block in range(n))
-        assert table.n == n
+    table = RecordTable.derived(n, record_bytes, 5, 0, range(n), (n - 1, 0))
+    assert [table.record(block) for block in range(n)] == expected
+    assert all(type(table.record(block)) is bytes for block in range(n))
+    assert table.n == n
+
+
+@given(st.integers(1, 40), st.integers(0, 5), st.integers(0, 5), st.integers(0, 45))
+def test_what_is_laid_over_the_records(n: int, at: int, width: int, above: int) -> None:
+    expected = [bytearray(record) for record in records(n, 10)]
+    columns = np.arange(n * width, dtype=np.uint8).reshape(n, width)
+    for record, column in zip(expected, columns, strict=True):
+        record[at : at + width] = column.tobytes()
+    table = RecordTable.derived(n, 10, 5, 0, range(1), (0, above))
+    table.lay_over(columns, at)
+    for block in range(min(n, above + 1)):
+        assert table.holds(block, bytes(expected[block]))
 
 
 def test_a_table_larger_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:

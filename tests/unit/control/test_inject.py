@@ -6,11 +6,11 @@ from typing import Literal
 import msgspec
 import pytest
 
-from emucoll.collectives import ALLGATHERS
 from emucoll.collectives.rings import RING, RING_PIPELINED, Ring
 from emucoll.errors import UsageError
 from emucoll.net.base import Channel
 from harness.control.inject import RankFaults, flip_position
+from harness.planned import plan_of
 from harness.spec import RankFault, ServerKill, Spec, WorkerKill
 from tests.unit.collectives.pipes import Pipe, gather
 
@@ -19,6 +19,14 @@ Where = Literal["header", "first", "last", "forwarded"]
 
 def spec(schedule: Ring, n: int = 5, record_bytes: int = 10, steps: int | None = None) -> Spec:
     return Spec(nranks=n, allgather=schedule.name, record_bytes=record_bytes, steps=steps)
+
+
+def flipped_at(spec: Spec, where: str) -> int:
+    return flip_position(spec, plan_of(spec).gathers[-1], where)
+
+
+def faults_of(spec: Spec) -> RankFaults:
+    return RankFaults(spec, plan_of(spec))
 
 
 @pytest.mark.parametrize(
@@ -34,18 +42,18 @@ def spec(schedule: Ring, n: int = 5, record_bytes: int = 10, steps: int | None =
     ],
 )
 def test_the_byte_that_is_flipped(schedule: Ring, where: str, position: int) -> None:
-    assert flip_position(spec(schedule), schedule, where) == position
+    assert flipped_at(spec(schedule), where) == position
 
 
 @pytest.mark.parametrize("schedule", [RING, RING_PIPELINED], ids=lambda ring: ring.name)
 def test_the_last_of_the_first_steps(schedule: Ring) -> None:
     two = spec(schedule, steps=2)
-    assert flip_position(two, schedule, "last") == flip_position(two, schedule, "forwarded")
+    assert flipped_at(two, "last") == flipped_at(two, "forwarded")
     one = spec(schedule, steps=1)
-    assert flip_position(one, schedule, "last") == flip_position(one, schedule, "first")
+    assert flipped_at(one, "last") == flipped_at(one, "first")
     beyond = spec(schedule, steps=100)
     whole = spec(schedule)
-    assert flip_position(beyond, schedule, "last") == flip_position(whole, schedule, "last")
+    assert flipped_at(beyond, "last") == flipped_at(whole, "last")
 
 
 @pytest.mark.parametrize(
@@ -60,16 +68,15 @@ def test_the_last_of_the_first_steps(schedule: Ring) -> None:
     ],
 )
 def test_where_there_is_nothing_to_flip(broken: Spec, where: Where, text: str) -> None:
-    schedule = ALLGATHERS[broken.allgather]
     with pytest.raises(UsageError, match=text):
-        flip_position(broken, schedule, where)
+        flipped_at(broken, where)
     fault = RankFault(rank=0, what="corrupt", where=where)
     with pytest.raises(UsageError, match=text):
-        RankFaults(msgspec.structs.replace(broken, inject=(fault,)), schedule)
+        faults_of(msgspec.structs.replace(broken, inject=(fault,)))
 
 
 def test_a_header_can_be_flipped_though_records_are_empty() -> None:
-    assert flip_position(spec(RING, record_bytes=0), RING, "header") == 0
+    assert flipped_at(spec(RING, record_bytes=0), "header") == 0
 
 
 CORRUPTIONS: list[tuple[Ring, Where, int, int]] = [
@@ -91,7 +98,7 @@ def test_it_is_found_at_every_rank_that_it_reaches(
     """Rank 2 of 5: its first block is 2, the first it forwards 1, its last 2 - 3 = 4 mod 5."""
     fault = RankFault(rank=2, what="corrupt", where=where)
     faulty = Spec(nranks=5, allgather=schedule.name, record_bytes=10, inject=(fault,))
-    faults = RankFaults(faulty, schedule)
+    faults = faults_of(faulty)
 
     async def main() -> None:
         channels: list[Channel] = [Pipe((cut,)) for _ in range(5)]
@@ -116,7 +123,7 @@ def test_only_the_named_ranks_are_harmed() -> None:
         WorkerKill(worker=0),
         ServerKill(server="store"),
     )
-    faults = RankFaults(Spec(nranks=6, allgather="ring", inject=inject), RING)
+    faults = faults_of(Spec(nranks=6, allgather="ring", inject=inject))
     ranks = range(6)
     assert [rank for rank in ranks if faults.never_starts(rank)] == [1]
     assert [rank for rank in ranks if faults.raises(rank)] == [2]

@@ -18,7 +18,7 @@ def test_addresses_are_records(record_bytes: int) -> None:
         controller = Controller(spec, Placement(SHARES, None), lambda _: None, lambda _: None)
         for index in reversed(range(12)):  # in whatever order they came
             controller._addresses[f"worker {index}"] = b"%02d" % index
-        return controller._records()
+        return controller._published()
 
     expected = b"".join(b"%02d" % index for index in range(12))
     assert asyncio.run(main()) == (expected if record_bytes == 28 else None)

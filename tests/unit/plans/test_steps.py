@@ -3,8 +3,13 @@
 import pytest
 
 from emucoll.collectives import ALLGATHERS
-from emucoll.plans.steps import one_allgather
+from emucoll.formation import FORMATIONS
+from emucoll.plans.steps import RING, Gather, one_allgather
 from emucoll.wire.address import ADDRESS_BYTES
+
+
+def gathers(allgather: str, n: int) -> tuple[Gather, ...]:
+    return one_allgather(FORMATIONS["tcpstore"], ALLGATHERS[allgather], 120, n).gathers
 
 
 @pytest.mark.parametrize(
@@ -20,16 +25,16 @@ from emucoll.wire.address import ADDRESS_BYTES
     ],
 )
 def test_hops_are_the_messages_that_wait_for_each_other(allgather: str, n: int, hops: int) -> None:
-    assert one_allgather(ALLGATHERS[allgather], 120, n)[-1].hops(n, None) == hops
+    assert gathers(allgather, n)[-1].hops(n, None) == hops
 
 
 def test_a_limit_of_steps_leaves_the_addresses_alone() -> None:
-    addresses, bruck = one_allgather(ALLGATHERS["bruck"], 120, 100)
+    addresses, bruck = gathers("bruck", 100)
     assert (addresses.rounds(100, 2), bruck.rounds(100, 2), bruck.rounds(100, None)) == (99, 2, 7)
-    assert (addresses.addresses, addresses.record_bytes) == (True, ADDRESS_BYTES)
+    assert (addresses.addresses, addresses.record_bytes) == (((RING, 0),), ADDRESS_BYTES)
     assert (addresses.hops(100, 2), bruck.hops(100, 2)) == (99, 2)
 
 
 def test_one_rank_has_no_peers_whose_addresses_it_would_need() -> None:
-    [gather] = one_allgather(ALLGATHERS["bruck"], 120, 1)
+    [gather] = gathers("bruck", 1)
     assert gather.rounds(1, None) == 0

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from harness.preflight.arithmetic import Demand, Limit, Plan
+from harness.preflight.arithmetic import Demand, Layout, Limit
+from harness.preflight.case import Gathering
 from harness.preflight.machine import Machine
 
 GIB = 1 << 30
@@ -40,6 +41,13 @@ TWO_CORES = Machine(
 """The machine that the issue's figures were measured on."""
 
 
+def _demand(nranks: int, values: dict[str, Any]) -> Demand:
+    """With one AllGather, made of the values that are one's."""
+    names = ("record_bytes", "blocks", "piece_bytes", "cut_through", "messages_per_block")
+    gather = Gathering(**{name: values.pop(name) for name in names if name in values})
+    return Demand(nranks=nranks, gathers=(gather,), **values)
+
+
 def tcpstore(nranks: int, **changes: Any) -> Demand:
     values: dict[str, Any] = {
         "record_bytes": 28,
@@ -51,7 +59,7 @@ def tcpstore(nranks: int, **changes: Any) -> Demand:
         "windowable": True,
         "cut_through": True,
     }
-    return Demand(nranks=nranks, **(values | changes))
+    return _demand(nranks, values | changes)
 
 
 def nccl_root(nranks: int, **changes: Any) -> Demand:
@@ -64,7 +72,7 @@ def nccl_root(nranks: int, **changes: Any) -> Demand:
         "windowable": True,
         "cut_through": True,
     }
-    return Demand(nranks=nranks, **(values | changes))
+    return _demand(nranks, values | changes)
 
 
 def nccl_multiroot(nranks: int, **changes: Any) -> Demand:
@@ -72,14 +80,14 @@ def nccl_multiroot(nranks: int, **changes: Any) -> Demand:
     return nccl_root(nranks, **(values | changes))
 
 
-def limit(plan: Plan, name: str) -> Limit:
+def limit(plan: Layout, name: str) -> Limit:
     [found] = [limit for limit in plan.limits if limit.name == name]
     return found
 
 
-def refused_by(plan: Plan) -> list[str]:
+def refused_by(plan: Layout) -> list[str]:
     return [limit.name for limit in plan.refusals]
 
 
-def warned_by(plan: Plan) -> list[str]:
+def warned_by(plan: Layout) -> list[str]:
     return [limit.name for limit in plan.warnings]

@@ -5,6 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from harness.preflight.arithmetic import Costs, Demand, fit, fits
+from harness.preflight.case import Gathering
 from harness.preflight.machine import Machine
 
 MIB = 1 << 20
@@ -34,13 +35,21 @@ def tight_machines() -> st.SearchStrategy[Machine]:
     )
 
 
+def gatherings() -> st.SearchStrategy[Gathering]:
+    return st.builds(
+        Gathering,
+        record_bytes=st.sampled_from([0, 28, 2320, MIB]),
+        blocks=sometimes(st.integers(1, 400)),
+        cut_through=st.booleans(),
+    )
+
+
 @st.composite
 def demands(draw: st.DrawFn) -> Demand:
     formed = draw(st.integers(1, 5))
     return Demand(
         nranks=draw(st.integers(1, 3000)),
-        record_bytes=draw(st.sampled_from([0, 28, 2320, MIB])),
-        blocks=draw(sometimes(st.integers(1, 400))),
+        gathers=tuple(draw(st.lists(gatherings(), max_size=3))),
         formed_descriptors=formed,
         unformed_descriptors=formed + draw(st.integers(-1, 2)),
         listeners_per_rank=draw(st.integers(0, 2)),
@@ -51,7 +60,7 @@ def demands(draw: st.DrawFn) -> Demand:
         threads_per_root=draw(st.integers(0, 1)),
         store_descriptors_per_unformed_rank=draw(st.integers(0, 2)),
         windowable=draw(st.booleans()),
-        cut_through=draw(st.booleans()),
+        p2p_connections_per_rank=draw(st.integers(0, 3)),
         ipv6=draw(st.booleans()),
         workers=draw(sometimes(st.integers(1, 60))),
         window=draw(sometimes(st.integers(1, 400))),
