@@ -1,4 +1,4 @@
-"""Whole initializations by the command: every byte verified; what they sent is what formulas say."""
+"""Whole initializations by the command: every byte verified, what they sent as formulas say."""
 
 import msgspec
 import pytest
