@@ -53,7 +53,8 @@ _WANTED = {
         ("rounds", "peers", "reach", "exchanges", "traffic"),
     ),
     _PLAN: _Wanted(
-        {"name": str, "text": str, "steps": tuple, "listeners": tuple, "p2p": str}, ("iterations",)
+        {"name": str, "text": str, "steps": tuple, "listeners": tuple, "p2p": str},
+        ("address_book",),
     ),
 }
 

@@ -31,6 +31,7 @@ class PointToPoint:
         """Peers connect to `listener`. `tagged_apart`: sender and tag are two messages."""
         self._tagged_apart = tagged_apart
         self._rank = rank
+        self._number = rank.rank  # here: it may have another in a group meanwhile
         self._job = job
         self._listener = listener
         self._early: dict[tuple[int, int], Channel] = {}
@@ -39,10 +40,10 @@ class PointToPoint:
         """A new connection to the rank that listens at `address`."""
         channel = await connect_bootstrap(self._rank, address, self._job)
         if self._tagged_apart:
-            for number in (self._rank.rank, tag):
+            for number in (self._number, tag):
                 await channel.send(frame(_NUMBER.pack(number)))
         else:
-            await channel.send(frame(_SENDER.pack(self._rank.rank, tag)))
+            await channel.send(frame(_SENDER.pack(self._number, tag)))
         return channel
 
     async def accept(self, sender: int, tag: int) -> Channel:

@@ -5,15 +5,18 @@ not know of workers, processes, results or other ranks' memory.
 """
 
 import random
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple, Protocol
 
 from emucoll.net.base import Address, Channel, Clock, Listener, Network
 from emucoll.trace import Span, Trace
 from emucoll.wire.nccl import CheckInLayout, UniqueId
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Job:
     """What all ranks of one communicator agree on before they start."""
 
@@ -37,11 +40,18 @@ class Job:
     """How long an accepted peer may take over its hello before it is dropped."""
     deadline_s: float = 600.0
     """After this many seconds a wait on the network is an error."""
+    attempt: int = 0
+    """How often these ranks have been brought up before."""
 
     @property
     def root(self) -> UniqueId | None:
         """The first root; None without one."""
         return self.roots[0] if self.roots else None
+
+    @cached_property
+    def packed_ids(self) -> bytes:
+        """The roots' unique ids, 128 bytes each, one after another."""
+        return b"".join(root.pack() for root in self.roots)
 
 
 def stagger_s(local_id: int, owned: int, threshold: int, rate: float) -> float:
@@ -49,6 +59,13 @@ def stagger_s(local_id: int, owned: int, threshold: int, rate: float) -> float:
     than the threshold.
     """
     return local_id / rate if owned > threshold and rate > 0 else 0.0
+
+
+class Closable(Protocol):
+    """What a rank keeps."""
+
+    def close(self) -> None:
+        """Give it back."""
 
 
 class Ring(NamedTuple):
@@ -79,9 +96,28 @@ class Rank:
     peer: int | str | None = None
     youngest: Span | None = None
     """The span opened last of those that are still open."""
+    kept: list[Closable] = field(default_factory=list)
+    """Connections beside the ring's that it holds for the communicator's life."""
+
+    members: Sequence[int] | None = None
+    """While it brings up a group: that group's ranks, by their numbers in the whole."""
 
     def span(self, name: str, peer: int | str | None = None) -> Span:
         """Time a phase: `with rank.span("bootstrap.recv", peer="root"):`. `peer` is what the rank
         may wait for there.
         """
+        if self.members is not None and isinstance(peer, int):
+            peer = self.members[peer]
         return Span(self, self.trace.phase(name), peer)
+
+    @contextmanager
+    def member(
+        self, number: int, members: Sequence[int], trace: Trace, network: Network
+    ) -> Iterator[None]:
+        """Be rank `number` of a group of `members`, with a trace and a network of the group's."""
+        before = self.rank, self.members, self.trace, self.network
+        self.rank, self.members, self.trace, self.network = number, members, trace, network
+        try:
+            yield
+        finally:
+            self.rank, self.members, self.trace, self.network = before

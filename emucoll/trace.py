@@ -78,6 +78,30 @@ class Trace:
         """From now on this thread's CPU belongs to no rank."""
         self.switch(0)
 
+    def within(self, prefix: str) -> "Trace":
+        """The same, with counters of its own and `prefix` for what precedes the last dot of a
+        phase's name.
+        """
+        return _Within(self, prefix)
+
+
+class _Within(Trace):
+    """See Trace.within."""
+
+    def __init__(self, whole: Trace, prefix: str) -> None:
+        self._whole = whole
+        self._prefix = prefix
+        self.count, self.now = whole.count, whole.now
+        self.names, self.wall, self.cpu = whole.names, whole.wall, whole.cpu
+        self.retries = self.requests = 0
+        self.dropped = whole.dropped
+
+    def phase(self, name: str) -> int:
+        return self._whole.phase(self._prefix + name.rpartition(".")[2])
+
+    def switch(self, phase: int) -> None:
+        self._whole.switch(phase)
+
 
 class Timed(Protocol):
     """Whose time is taken: what spans and meters know of a rank."""

@@ -4,7 +4,7 @@ emucoll run -np 1024 --formation examples.backward:Backward
 """
 
 from emucoll.formation.base import Formation, accept_bootstrap, connect_bootstrap
-from emucoll.formation.tcpstore import StoreClient
+from emucoll.formation.store_client import StoreClient
 from emucoll.rank import Job, Rank, Ring
 from emucoll.wire.address import ADDRESS_BYTES, pack_address, unpack_address
 

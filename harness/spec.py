@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from emucoll.errors import UsageError
+from harness.groups import GroupInit, GroupKind, check_groups
 from harness.skew import LateRanks, StartSkew
 
 MIN_START_WINDOW = 3
@@ -22,6 +23,8 @@ MIN_START_WINDOW = 3
 
 INT_MAX = 2**31 - 1
 """NCCL and MPI count ranks and bytes of a record in a C int; a rank travels as an i32."""
+
+MAX_RESTARTS = 1000
 
 MAX_CHANNELS = 64
 """NCCL's MAXCHANNELS."""
@@ -84,6 +87,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     start_window: int | None = None
     """Ranks in formation at once per worker."""
     steps: int | None = None
+    groups: tuple[GroupKind, ...] = ()
+    """Process groups, brought up after the communicator of all ranks, kind by kind."""
+    group_init: GroupInit | None = None
+    restarts: int = 0
+    """How often all ranks are brought up again, under a new name, after they were."""
     seed: int = 1
     deadline_s: float = 600.0
     handshake_s: float = 10.0
@@ -140,6 +148,9 @@ def check(spec: Spec) -> None:
             )
     if spec.out == "":
         raise UsageError("--out is empty: expected a directory ('.' for this one)")
+    check_groups(spec.groups, spec.nranks)
+    if bool(spec.groups) != (spec.group_init is not None):
+        raise UsageError("--groups and --group-init belong together: give both, or leave both out")
     if spec.channels is not None and spec.plan is None:
         raise UsageError("--channels: they are a plan's; give --plan too, or leave them out")
     if spec.store != "builtin":
@@ -182,6 +193,7 @@ def _check_counts(spec: Spec) -> None:
         ("--ranks-per-host", spec.ranks_per_host, 1, INT_MAX),
         ("--start-window", spec.start_window, MIN_START_WINDOW, INT_MAX),
         ("--steps", spec.steps, 1, INT_MAX),
+        ("--restarts", spec.restarts, 0, MAX_RESTARTS),
         ("--seed", spec.seed, 0, 2**63 - 1),
         ("--uid-stagger-threshold", spec.uid_stagger_threshold, 0, INT_MAX),
     )

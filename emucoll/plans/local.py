@@ -59,27 +59,30 @@ class LocalWork:
 
     def run(self, data: Data, rank: int, extent: Extent) -> None:
         """All of one rank's calls, compiled. Raises ValueError for a fault that they found."""
-        function = compiled(self)
+        function = _jitted(self.code)
         for _ in range(self.calls(extent)):
             if fault := function(*data, rank):
                 raise ValueError(f"local work {self.name} of rank {rank} found fault {fault}")
 
 
-@lru_cache
 def compiled(work: LocalWork) -> Callable[..., int]:
-    """Its code as machine code, made on the first call with data. Raises UsageError where numba
-    does not take it.
-    """
+    """Its code as machine code. Raises UsageError where numba does not take it."""
     import numba  # 64 to 100 MiB: for those alone who run loops
 
-    function = numba.njit(work.code)
-    small = Extent(2, 1, 1)
+    function = _jitted(work.code)
     try:
-        function(*work.data(small), 0)
+        function(*work.data(Extent(2, 1, 1)), 0)  # what compiles it, for data of these types
     except numba.core.errors.NumbaError as error:
         raise UsageError(f"local work {work.name}: numba cannot compile it: {error}") from error
-    compiled_function: Callable[..., int] = function
-    return compiled_function
+    return function
+
+
+@lru_cache
+def _jitted(code: Callable[..., int]) -> Callable[..., int]:
+    import numba
+
+    function: Callable[..., int] = numba.njit(code)
+    return function
 
 
 # -- NCCL's loops
@@ -257,3 +260,33 @@ NODE_NUMBERING = LocalWork(
     data=_first_ranks,
     code=_node_numbering,
 )
+
+
+def _split_sort(colors: Any, ranks: Any, rank: int) -> int:
+    color, count = colors[rank, 0], 0
+    if color < 0:
+        return 0
+    for i in range(len(colors)):
+        if colors[i, 0] != color:
+            continue
+        insert = 0
+        while insert < count and colors[ranks[insert], 1] <= colors[i, 1]:
+            insert += 1
+        for r in range(count, insert, -1):
+            ranks[r] = ranks[r - 1]
+        ranks[insert] = i
+        count += 1
+    return 0 if ranks[colors[rank, 1]] == rank else 1
+
+
+def split_sort(colors: npt.NDArray[np.int32], size: int) -> LocalWork:
+    """How a rank finds its group among all ranks' (color, key), shape (nranks, 2), in a split: an
+    insertion sort. `size`: of a group, where keys come in ascending order.
+    """
+    return LocalWork(
+        name="split_sort",
+        text="insertion sort of a group's ranks among all: n + size²/2",
+        iterations=lambda _: len(colors) + size * (size - 1) // 2,
+        data=lambda _: (colors, np.zeros(len(colors), dtype=np.int64)),
+        code=_split_sort,
+    )

@@ -7,12 +7,13 @@ an emulated one line up. It must not know who runs it.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from emucoll.collectives import RING_PIPELINED
 from emucoll.collectives.schedule import Schedule, rounds_run
 from emucoll.formation.base import Formation
 from emucoll.plans.local import Extent, LocalWork
+from emucoll.rank import Job, Rank
 from emucoll.wire.address import ADDRESS_BYTES
 
 RING = "ring"
@@ -76,6 +77,28 @@ class Barrier:
 Step: TypeAlias = Gather | Local | Barrier
 
 
+class Front(Protocol):
+    """What a framework does before the library's own initialization."""
+
+    @property
+    def name(self) -> str:
+        """Whose it is: also the timer under which its phases stand."""
+
+    @property
+    def text(self) -> str:
+        """What it does, in a line."""
+
+    @property
+    def server(self) -> str:
+        """Which server it needs beside the formation's: "store"."""
+
+    def leaders(self, nranks: int, nroots: int) -> list[int]:
+        """Ranks that all others wait for: they are admitted first."""
+
+    async def start(self, rank: Rank, job: Job) -> None:
+        """One rank's part. What it keeps open goes to `rank.kept`."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """A whole initialization."""
@@ -89,6 +112,14 @@ class Plan:
     """Opened once the ring has formed, beside the ring's, and held for the communicator's life."""
     p2p: str = RING
     """At which of its listeners a rank takes connections of point to point."""
+    front: Front | None = None
+    """What comes before all of it."""
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Those that it needs, "root" and "store"."""
+        before = () if self.front is None else (self.front.server,)
+        return tuple(dict.fromkeys((*before, self.formation.server)))
 
     @property
     def gathers(self) -> tuple[Gather, ...]:
@@ -109,12 +140,6 @@ class Plan:
     def held_descriptors(self) -> int:
         """That a rank keeps."""
         return self.formation.formed_descriptors + len(self.listeners)
-
-    def iterations(self, extent: Extent) -> int:
-        """Of one rank's loops."""
-        return sum(
-            local.work.iterations(extent) * local.work.calls(extent) for local in self.locals
-        )
 
     def address_book(self, listener: str) -> tuple[int, int] | None:
         """Which AllGather, by its index in `gathers`, brings everybody's address of that listener,

@@ -17,6 +17,7 @@ from emucoll.plans import PLANS
 from emucoll.plans.nccl import MULTIROOT
 from harness.cli.suggest import unknown
 from harness.cli.units import parse_hop_delay, parse_size, parse_start_skew, parse_time
+from harness.groups import GROUP_INITS, parse_groups
 from harness.planned import plan_of
 from harness.results.schema import AnyResult, RunResult, to_json
 from harness.spec import Spec, check, parse_injection
@@ -45,6 +46,7 @@ SIZE = _Parsed("size", parse_size)
 HOP_DELAY = _Parsed("time", parse_hop_delay)
 START_SKEW = _Parsed("skew", parse_start_skew)
 INJECTION = _Parsed("what", parse_injection)
+GROUPS = _Parsed("groups", parse_groups)
 
 
 SPEC_OPTIONS = [
@@ -110,6 +112,25 @@ SPEC_OPTIONS = [
         help="Ranks in formation at once per worker [all, if they fit].",
     ),
     click.option("--steps", type=int, metavar="S", help="Run only the AllGather's first S steps."),
+    click.option(
+        "--groups",
+        type=GROUPS,
+        default=(),
+        metavar="NAME=SIZE,…|FILE",
+        help="Process groups to bring up afterwards, as in tp=8,pp=16,dp=32 [none].",
+    ),
+    click.option(
+        "--group-init",
+        type=click.Choice(GROUP_INITS),
+        help="How: a root each, a split of all ranks, or a TCPStore ring each.",
+    ),
+    click.option(
+        "--restarts",
+        type=int,
+        default=0,
+        metavar="K",
+        help="Bring all ranks up K times more, each time under a new name [0].",
+    ),
     click.option(
         "--seed",
         type=int,

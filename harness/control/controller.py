@@ -22,6 +22,7 @@ import zmq.asyncio
 
 from emucoll.errors import HarnessError
 from emucoll.formation.base import count_roots
+from emucoll.wire.nccl import UNIQUE_ID_BYTES
 from harness.control import messages as m
 from harness.control.launch import Process, SourceAddresses
 from harness.control.lifecycle import (
@@ -43,7 +44,7 @@ from harness.control.lifecycle import (
     Weight,
 )
 from harness.control.link import MAX_MESSAGE_BYTES
-from harness.planned import plan_of
+from harness.planned import group_roots, plan_of, servers_of
 from harness.spec import ServerKill, Spec, WorkerKill
 
 STOP_S = 5.0
@@ -73,9 +74,17 @@ class Lost:
     last_words: str
 
 
+@dataclass(frozen=True, slots=True)
+class BringUp:
+    """What came of the ranks' bring-up before a restart."""
+
+    formation_s: float | None
+    finished: list[m.Finished]
+
+
 @dataclass(slots=True)
 class Outcome:
-    """What came of a run, as the processes told it."""
+    """What came of a run, as the processes told it; with restarts, of its last bring-up."""
 
     stage: Stage = Stage.LAUNCHING
     """Where it was when it ended, or failed."""
@@ -91,6 +100,8 @@ class Outcome:
     pids: dict[str, int] = field(default_factory=dict)
     loop: str | None = None
     strangers: int = 0
+    earlier: list[BringUp] = field(default_factory=list)
+    """Bring-ups before the last, in their order."""
     killed: list[str] = field(default_factory=list)
     """Processes that did not stop by themselves."""
 
@@ -105,22 +116,25 @@ class Controller:
         on_progress: Callable[["Controller"], None],
         on_pids: Callable[[dict[str, int]], None],
         charges: dict[str, float] | None = None,
+        keep_store: bool = True,
     ) -> None:
         """`on_progress` hears of every progress message, `on_pids` when all processes run;
-        `charges` are the seconds of local work by phase that ranks do not run but let pass.
+        `charges` are the seconds of local work by phase that ranks do not run but let pass;
+        `keep_store`: ranks may keep the connection to the store that a plan's front has opened.
         """
+        self._keep_store = keep_store
         self._charges = charges or {}
         self._plan = plan_of(spec)
         self._formation = self._plan.formation
         self.spec = spec
         self.placement = placement
         self.outcome = Outcome()
-        server = self._formation.server
+        servers = servers_of(spec)
         workers = [f"worker {index}" for index in range(len(placement.shares))]
         self._workers = workers
-        self._server = server
+        self._servers = servers
         self._nroots = count_roots(self._formation, spec.nranks, spec.roots)
-        self.lifecycle = Lifecycle(frozenset(workers), frozenset({server}))
+        self.lifecycle = Lifecycle(frozenset(workers), frozenset(servers), spec.restarts)
         self._on_progress = on_progress
         self._on_pids = on_pids
         self._bind = f"tcp://[{spec.bind}]:*" if ":" in spec.bind else f"tcp://{spec.bind}:*"
@@ -138,6 +152,7 @@ class Controller:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sources = SourceAddresses(random.Random(secrets.randbits(64)))
         self._interrupts = 0
+        self._attempt = 0
         self._checked_in_kill = self._external_kill_at()
 
     # -- the whole
@@ -206,7 +221,7 @@ class Controller:
 
     async def _launch(self) -> None:
         endpoint = bytes(self._socket.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
-        for name in (self._server, *self._workers):
+        for name in (*self._servers, *self._workers):
             try:
                 process = await Process.start(name, endpoint, self._token)
             except HarnessError as error:
@@ -251,7 +266,7 @@ class Controller:
         code = await process.wait()
         if self._stopping:
             await asyncio.sleep(GRACE_S)  # its report may still be on the way
-            reported = process.name != self._server or process.name in self.outcome.servers
+            reported = process.name not in self._servers or process.name in self.outcome.servers
             if reported or self.lifecycle.stage is not Stage.CLOSING:
                 return
         lost = Lost(process.name, code, process.last_words())
@@ -296,7 +311,8 @@ class Controller:
                 self._take(IsReady(name))
             case m.ServerReady():
                 self._ready[name] = message
-                self.outcome.check_in_bytes = message.check_in_bytes
+                if message.check_in_bytes is not None:
+                    self.outcome.check_in_bytes = message.check_in_bytes
                 if message.version:
                     self.outcome.server_versions[name] = message.version
                 self._take(IsReady(name))
@@ -328,7 +344,7 @@ class Controller:
         checked_in = sum(each.checked_in for each in self.outcome.progress.values())
         if self._checked_in_kill is not None and checked_in >= self._checked_in_kill:
             self._checked_in_kill = None
-            self._processes[self._server].kill()
+            self._processes["root"].kill()
         self._on_progress(self)
 
     # -- what to do about it
@@ -345,6 +361,8 @@ class Controller:
         match do:
             case Do.SETUP_ALL:
                 self._setup_all()
+            case Do.RESTART:
+                self._restart()
             case Do.START:
                 self._start()
             case Do.SEND_RECORDS:
@@ -361,6 +379,17 @@ class Controller:
                 self._stop_all()
             case Do.CONCLUDE:
                 self._done.set()
+
+    def _restart(self) -> None:
+        """All ranks again: a new communicator, new roots, new addresses; the same processes."""
+        outcome = self.outcome
+        outcome.earlier.append(BringUp(outcome.formation_s, list(outcome.finished.values())))
+        outcome.formation_s = None
+        outcome.finished, outcome.progress, outcome.waiting = {}, {}, {}
+        self._addresses = {}
+        self._attempt += 1
+        self._magic, self._comm = secrets.randbits(64), secrets.token_hex(4)
+        self._setup_all()
 
     def _set_timer(self, s: float) -> None:
         self._timer = asyncio.get_running_loop().call_later(s, self._take, TimeUp())
@@ -384,7 +413,8 @@ class Controller:
 
     def _setup_all(self) -> None:
         spec = self.spec
-        self._tell(self._server, self._server_setup())
+        for server in self._servers:
+            self._tell(server, self._server_setup(server))
         killed = {fault.worker for fault in spec.inject if isinstance(fault, WorkerKill)}
         for index, (name, share) in enumerate(
             zip(self._workers, self.placement.shares, strict=True)
@@ -400,25 +430,28 @@ class Controller:
                 report_check_ins=self._checked_in_kill is not None,
                 kill_at_first_block=index in killed,
                 folder=os.getcwd(),
+                keep_store=self._keep_store,
+                attempt=self._attempt,
                 charges=self._charges,
             )
             self._tell(name, setup)
 
-    def _server_setup(self) -> m.ServerSetup:
+    def _server_setup(self, server: str) -> m.ServerSetup:
         spec = self.spec
-        real = self._server == "root" and spec.root.startswith("libnccl")
+        real = server == "root" and spec.root.startswith("libnccl")
         _, _, library = spec.root.partition(":")
         kills = any(
-            isinstance(fault, ServerKill) and fault.server == self._server for fault in spec.inject
+            isinstance(fault, ServerKill) and fault.server == server for fault in spec.inject
         )
         formation = self._formation
         # With several roots, the first rank of each checks in with the previous one too.
         check_ins = spec.nranks + (self._nroots if self._nroots > 1 else 0)
         return m.ServerSetup(
-            kind="libnccl" if real else self._server,
+            kind="libnccl" if real else server,
             nranks=spec.nranks,
-            formation=spec.formation,
+            formation=formation.name,
             nroots=self._nroots,
+            group_roots=group_roots(spec),
             several_roots=formation.ranks_per_root > 0,
             check_in_bytes=formation.check_in.size,
             windowed=self.placement.window is not None,
@@ -436,20 +469,20 @@ class Controller:
         right moment.
         """
         kills = any(
-            isinstance(fault, ServerKill) and fault.server == self._server
-            for fault in self.spec.inject
+            isinstance(fault, ServerKill) and fault.server == "root" for fault in self.spec.inject
         )
-        foreign = self._server == "root" and self.spec.root.startswith("libnccl")
+        foreign = self.spec.root.startswith("libnccl")
         return (self.spec.nranks + 1) // 2 if kills and foreign else None
 
     def _start(self) -> None:
-        ready = self._ready[self._server]
-        root = self._server == "root"
+        root, store = self._ready.get("root"), self._ready.get("store")
+        own = self._nroots * UNIQUE_ID_BYTES
         self._tell_workers(
             m.Start(
-                store=None if root else ready.address,
-                unique_ids=ready.address if root else b"",
-                check_in_bytes=ready.check_in_bytes,
+                store=None if store is None else store.address,
+                unique_ids=b"" if root is None else root.address[:own],
+                group_ids=b"" if root is None else root.address[own:],
+                check_in_bytes=None if root is None else root.check_in_bytes,
             )
         )
 

@@ -5,6 +5,7 @@ no process handle. The controller turns messages, exits, signals and timers into
 the instructions out.
 
     LAUNCHING -> PREPARING -> FORMING -> RECORDS -> GATHERING -> CLOSING -> DONE
+    from GATHERING to PREPARING again, as often as all ranks are to be brought up anew
     and from each of them, when something fails: -> DIAGNOSING -> DONE
 
 A first failure does not end the run at once: for a short grace the machine collects what else
@@ -134,6 +135,7 @@ class Do(Enum):
     START = "tell the workers where the servers are, and start"
     SEND_RECORDS = "send the workers what to verify against"
     BEGIN = "begin the AllGather"
+    RESTART = "keep what came of it, and send every process a new setup"
     STOP_ALL = "tell every process to stop"
     DUMP = "ask the workers whom their ranks wait for"
     WAIT_GRACE = "set the timer to the grace"
@@ -147,6 +149,8 @@ class Lifecycle:
 
     workers: frozenset[str]
     servers: frozenset[str]
+    restarts: int = 0
+    """How often the ranks are still to be brought up anew."""
     stage: Stage = Stage.LAUNCHING
     trouble: Trouble | None = None
     """The likeliest cause of a failure so far."""
@@ -183,6 +187,10 @@ class Lifecycle:
         }[who]
         if not self._all_said(event.process, everyone):
             return []
+        if then is Stage.CLOSING and self.restarts:
+            self.restarts -= 1
+            self.stage = Stage.PREPARING
+            return [Do.RESTART]
         self.stage = then
         if then is Stage.CLOSING and not self.servers:
             self.stage = Stage.DONE

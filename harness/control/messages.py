@@ -67,6 +67,8 @@ class ServerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="server-setup")
     formation: str
     nroots: int
     """0 for a store."""
+    group_roots: tuple[int, ...]
+    """How many ranks each root of a process group has, beside the roots of all ranks."""
     several_roots: bool
     """Could there be more, as the formation goes?"""
     check_in_bytes: int
@@ -121,6 +123,10 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
     kill_at_first_block: bool
     folder: str
     """Where the user's own modules lie, beside what is installed."""
+    keep_store: bool
+    """May ranks keep the connection to the store that a plan's front has opened?"""
+    attempt: int
+    """How often these ranks have been brought up before."""
     charges: dict[str, float]
     """By phase the seconds of local work that each rank lets pass; without one it runs its own."""
 
@@ -136,6 +142,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
 
     store: bytes | None
     unique_ids: bytes
+    group_ids: bytes
+    """Of process groups' roots, in the same way."""
     check_in_bytes: int | None
 
 
@@ -181,6 +189,18 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     """Delivered."""
 
 
+class GroupsUp(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one kind of process group in one worker. `began_s`: None if nobody began."""
+
+    began_s: float | None
+    ended_s: float
+    connections: int
+    requests: int
+    retries: int
+    wrong: int
+    wrong_blocks: list[Wrong]
+
+
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     """All ranks of the worker are done: what they did, and how long each took over each phase."""
 
@@ -188,6 +208,8 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     """From the start to its last rank done."""
     gathers: list[Gathered]
     """One for each of the spec's AllGathers, in their order."""
+    groups: list[GroupsUp]
+    """One for each kind of process group, in the spec's order."""
     phases: dict[str, bytes]
     """Per phase the wall time of each rank, float64."""
     totals: bytes

@@ -13,7 +13,7 @@ import msgspec
 from emucoll.errors import EmucollError
 from emucoll.loading import look_in
 from emucoll.plans.local import Extent, LocalWork
-from harness.planned import extent_of, plan_of
+from harness.planned import extent_of, locals_of
 from harness.spec import Spec
 
 TRIES = 5
@@ -41,7 +41,7 @@ def one_rank_s(work: LocalWork, extent: Extent) -> float:
 def sample(spec: Spec) -> dict[str, float]:
     """By phase what one rank's calls take, in seconds."""
     extent = extent_of(spec)
-    return {local.phase: one_rank_s(local.work, extent) for local in plan_of(spec).locals}
+    return {local.phase: one_rank_s(local.work, extent) for local in locals_of(spec)}
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from emucoll.errors import EmucollError, UsageError
+from emucoll.net.base import Listener
 from emucoll.net.delay import make_network
 from emucoll.net.tcp import TcpClock, TcpNetwork
 from emucoll.servers.root import RootServer
@@ -39,44 +40,59 @@ class Server:
         self._network: TcpNetwork | None = None
         self._roots: list[RootServer] = []
         self._store: StoreServer | None = None
+        self._listener: Listener | None = None
+        """The store's."""
         self._tasks: list[asyncio.Task[None]] = []
         self._checked_in = 0
         self._cpu_s = 0.0
 
     def start(self) -> ServerReady:
         """Listen; where."""
-        ready = {
+        ready = self._ready()
+        self._cpu_s = _cpu_s()
+        return ready
+
+    def renew(self, setup: ServerSetup) -> ServerReady:
+        """The same for ranks that start anew: a store keeps what it has, roots are new ones."""
+        self._setup = setup
+        return self._ready()
+
+    def _ready(self) -> ServerReady:
+        return {
             "store": self._start_store,
             "root": self._start_roots,
             "libnccl": self._start_libnccl,
         }[self._setup.kind]()
-        self._cpu_s = _cpu_s()
-        return ready
 
     def _start_store(self) -> ServerReady:
         setup = self._setup
-        self._network = make_network(setup.source, setup.hop_delay_s)
-        self._store = StoreServer(TcpClock(), setup.handshake_s, self._seen)
-        listener = self._network.listen()
-        self._tasks.append(asyncio.create_task(self._guard(self._store.serve(listener))))
-        return ServerReady(address=pack_address(listener.address))
+        if self._listener is None:
+            self._network = make_network(setup.source, setup.hop_delay_s)
+            self._store = StoreServer(TcpClock(), setup.handshake_s, self._seen)
+            self._listener = self._network.listen()
+            self._tasks.append(asyncio.create_task(self._guard(self._store.serve(self._listener))))
+        return ServerReady(address=pack_address(self._listener.address))
 
     def _start_roots(self) -> ServerReady:
         """Each on a listener of its own, all in this one process."""
         layout = layout_of_size(self._setup.check_in_bytes)
-        self._network = make_network(self._setup.source, self._setup.hop_delay_s)
-        ids = [
-            self._start_root(self._network, layout, iroot) for iroot in range(self._setup.nroots)
-        ]
+        if self._network is None:
+            self._network = make_network(self._setup.source, self._setup.hop_delay_s)
+        network = self._network
+        nranks, nroots = self._setup.nranks, self._setup.nroots
+        ids = [self._start_root(network, layout, nranks, iroot, nroots) for iroot in range(nroots)]
+        ids += [self._start_root(network, layout, size, 0, 1) for size in self._setup.group_roots]
         return ServerReady(address=b"".join(ids), check_in_bytes=layout.size)
 
-    def _start_root(self, network: TcpNetwork, layout: CheckInLayout, iroot: int) -> bytes:
-        """Its unique id."""
+    def _start_root(
+        self, network: TcpNetwork, layout: CheckInLayout, nranks: int, iroot: int, nroots: int
+    ) -> bytes:
+        """One of `nroots` roots of a communicator of `nranks`: its unique id."""
         setup = self._setup
-        state: RootState | CollectingRootState = RootState(setup.nranks, iroot, setup.nroots)
+        state: RootState | CollectingRootState = RootState(nranks, iroot, nroots)
         if layout.collects:
-            state = CollectingRootState(setup.nranks)
-        magic = setup.magic if iroot == 0 else secrets.randbits(64)
+            state = CollectingRootState(nranks)
+        magic = secrets.randbits(64)
         root = RootServer(
             network,
             TcpClock(),
@@ -100,7 +116,10 @@ class Server:
         layout = layout_for(nccl.version())
         self._refuse_release(version, layout)
         return ServerReady(
-            address=b"".join(nccl.unique_id().pack() for _ in range(self._setup.nroots)),
+            address=b"".join(
+                nccl.unique_id().pack()
+                for _ in range(self._setup.nroots + len(self._setup.group_roots))
+            ),
             check_in_bytes=layout.size,
             version=f"NCCL {version}",
         )
@@ -191,8 +210,9 @@ async def _serve(link: Link, setup: ServerSetup) -> None:
         link.send(
             Broken(kind="usage" if isinstance(error, UsageError) else "harness", what=str(error))
         )
-    while not isinstance(await link.receive(), Stop):
-        pass
+    while not isinstance(message := await link.receive(), Stop):
+        if isinstance(message, ServerSetup):
+            link.send(server.renew(message))
     link.send(server.report())
     server.close()
 

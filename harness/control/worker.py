@@ -7,6 +7,7 @@ the reports.
 
 import asyncio
 import contextlib
+import gc
 import math
 import random
 import resource
@@ -44,6 +45,7 @@ from emucoll.rank import Job, Rank, Ring
 from emucoll.trace import IDLE, Metered, Trace, current_rank, enter_rank
 from emucoll.wire.address import ADDRESS_BYTES, pack_address, unpack_address
 from emucoll.wire.nccl import layout_of_size, unpack_unique_ids
+from harness.control.groups import Groups, Parent
 from harness.control.inject import InjectedFault, RankFaults
 from harness.control.link import Link
 from harness.control.loops import run_loop
@@ -69,7 +71,7 @@ from harness.control.messages import (
     WaitingRanks,
 )
 from harness.control.skew import skew_s
-from harness.planned import extent_of, plan_of
+from harness.planned import extent_of, locals_of, plan_of
 from harness.work import Work
 
 PROGRESS_S = 0.5
@@ -125,6 +127,7 @@ class Worker:
         self._has_barrier = self._plan.has_addresses(self._extent, self._spec.steps)
         self._calls: dict[str, _Call] = {}
         self._loops = self._compile()
+        self._p2p: dict[int, PointToPoint] = {}
         self._faults = RankFaults(self._spec, self._plan)
         self._trace = Trace(setup.count)
         self._network = make_network(setup.source, self._spec.hop_delay_s, self._trace.to_loop)
@@ -146,7 +149,9 @@ class Worker:
             )
             for slot, r in enumerate(range(setup.first, setup.first + setup.count))
         ]
+        self._groups = Groups(self._spec, self._plan, self._ranks, self._since_start_s, self._work)
         self._rings: list[Ring | None] = [None] * setup.count
+        self._order = list(range(setup.count))
         self._listeners: list[dict[str, Listener]] = [{} for _ in range(setup.count)]
         self._tasks: set[asyncio.Task[None]] = set()
         self._totals = array("d", bytes(8 * setup.count))
@@ -198,11 +203,26 @@ class Worker:
             uid_stagger_threshold=spec.uid_stagger_threshold,
             handshake_s=spec.handshake_s,
             deadline_s=spec.deadline_s,
+            attempt=self._setup.attempt,
         )
+        self._groups.start(unpack_unique_ids(start.group_ids))
         self._cpu_before = _cpu_s()
         self._started = self._clock.now()
         self._ticker = asyncio.create_task(self._tick())
-        self._admit_first(min(self._setup.window or self._setup.count, self._setup.count))
+        leaders = self._put_leaders_first(len(roots))
+        at_once = (self._setup.window or self._setup.count) + leaders
+        self._admit_first(min(at_once, self._setup.count))
+
+    def _put_leaders_first(self, nroots: int) -> int:
+        """Ranks start in ascending order, but before them those that all others wait for, who take
+        no place of a window. How many they are.
+        """
+        if self._plan.front is None:
+            return 0
+        first, count = self._setup.first, self._setup.count
+        leaders = set(self._plan.front.leaders(self._spec.nranks, nroots))
+        self._order.sort(key=lambda slot: (first + slot not in leaders, slot))
+        return sum(first <= leader < first + count for leader in leaders)
 
     def _admit_first(self, count: int) -> None:
         """Admit the first `count` ranks, a few a turn of the loop: whoever has started is served in
@@ -219,7 +239,7 @@ class Worker:
         """
         if self._admitted == self._setup.count or self._failed:
             return
-        rank = self._ranks[self._admitted]
+        rank = self._ranks[self._order[self._admitted]]
         self._admitted += 1
         self._trace.wall[self._admission][rank.slot] = self._clock.now() - self._started
         if self._faults.never_starts(rank.rank):
@@ -268,6 +288,10 @@ class Worker:
         """The plan: its formation, and its steps under the timers by which NCCL counts them. The
         bootstrap begins with the formation.
         """
+        if self._plan.front is not None:
+            assert self._job is not None
+            with rank.span(self._plan.front.name):
+                await self._plan.front.start(rank, self._job)
         timers = self._timers
         bootstrap: list[Step] = []
         if timers and timers[0][0] == "bootstrap":
@@ -280,6 +304,32 @@ class Worker:
             with contextlib.nullcontext() if timer == REST else rank.span(timer):
                 for step in steps:
                     await self._run_step(rank, ring, step)
+        if self._spec.groups:
+            await self._bring_up_groups(rank, ring)
+
+    def _since_start_s(self) -> float:
+        return self._clock.now() - self._started
+
+    def _point_to_point(self, rank: Rank) -> PointToPoint:
+        """A rank's, in the communicator of all ranks."""
+        assert self._job is not None
+        ends = self._p2p.get(rank.slot)
+        if ends is None:
+            apart = any(
+                isinstance(step, Barrier) and step.tagged_apart for step in self._plan.steps
+            )
+            listener = self._listeners[rank.slot][self._plan.p2p]
+            ends = self._p2p[rank.slot] = PointToPoint(rank, self._job, listener, apart)
+        return ends
+
+    async def _bring_up_groups(self, rank: Rank, ring: Ring) -> None:
+        assert self._job is not None
+        p2p = self._plan.p2p
+        parent = Parent(
+            self._job, ring, self._point_to_point(rank), lambda peer: self._address(p2p, peer)
+        )
+        with rank.span("groups"):
+            await self._groups.bring_up(rank, parent)
 
     async def _form(self, rank: Rank) -> Ring:
         """Formation, the listeners that are opened after it, and the harness's barrier."""
@@ -294,6 +344,9 @@ class Worker:
             with rank.span("bootstrap.listen"):
                 listeners.update((name, rank.network.listen()) for name in self._plan.listeners)
         self._set_hops(rank.rank, ring)
+        if not self._setup.keep_store:
+            while rank.kept:
+                rank.kept.pop().close()
         self._formed += 1
         if self._formed == self._setup.count:
             self._link.send(self._all_formed())
@@ -314,7 +367,7 @@ class Worker:
                 await self._work(rank, step)
             case Barrier() if self._has_barrier:
                 with rank.span(step.phase):
-                    await self._pass_barrier(rank, step)
+                    await self._pass_barrier(rank)
 
     async def _work(self, rank: Rank, local: Local) -> None:
         """Its own loops, or the time that they are charged."""
@@ -329,11 +382,9 @@ class Worker:
             await self._clock.sleep(charged_s)
         wall[rank.slot] = before + charged_s  # not how late a busy process woke it
 
-    async def _pass_barrier(self, rank: Rank, step: Barrier) -> None:
-        assert self._job is not None
+    async def _pass_barrier(self, rank: Rank) -> None:
         p2p, members = self._plan.p2p, host_of(rank.rank, self._extent)
-        listener = self._listeners[rank.slot][p2p]
-        ends = PointToPoint(rank, self._job, listener, step.tagged_apart)
+        ends = self._point_to_point(rank)
         await barrier(rank, ends, members, lambda peer: self._address(p2p, peer))
 
     def _set_hops(self, rank: int, ring: Ring) -> None:
@@ -385,7 +436,7 @@ class Worker:
 
     def _compile(self) -> dict[str, Data]:
         """By phase the data of the loops that ranks run themselves, which are compiled here."""
-        own = [each for each in self._plan.locals if each.phase not in self._setup.charges]
+        own = [each for each in locals_of(self._spec) if each.phase not in self._setup.charges]
         for local in own:
             compiled(local.work)
         return {local.phase: local.work.data(self._extent) for local in own}
@@ -442,9 +493,13 @@ class Worker:
             IDLE,
             ADMISSION,
             START_SKEW,
+            NEVER_STARTED,
         )
+        front = "" if self._plan.front is None else self._plan.front.name
         waiting = sum(
-            count for phase, count in phases.items() if names[phase] in (*before, NEVER_STARTED)
+            count
+            for phase, count in phases.items()
+            if names[phase] in before or (front and names[phase].startswith(front))
         )
         share = 0.0
         if self._began:
@@ -503,6 +558,7 @@ class Worker:
         return Finished(
             total_s=now - self._started,
             gathers=[call.report(self._setup.count) for call in self._calls.values()],
+            groups=self._groups.report(),
             phases={
                 name: wall.tobytes()
                 for name, wall in zip(trace.names, trace.wall, strict=True)
@@ -578,17 +634,29 @@ async def work(controller: str, process: str, loop_name: str) -> None:
 
 
 async def _work(link: Link, process: str, setup: Setup) -> None:
-    worker: Worker | None = None
-    try:
-        worker = Worker(link, setup)
-        link.send(Prepared())
-    except (EmucollError, OSError) as error:
-        link.send(Broken(kind="harness", what=f"{process} could not start: {error}"))
+    worker = _prepare(link, process, setup)
     while not isinstance(message := await link.receive(), Stop):
-        if worker is not None:
+        if isinstance(message, Setup):  # a restart: the same ranks, with nothing of before
+            if worker is not None:
+                worker.close()
+            worker = None
+            gc.collect()
+            worker = _prepare(link, process, message)
+        elif worker is not None:
             worker.handle(message)
     if worker is not None:
         worker.close()
+
+
+def _prepare(link: Link, process: str, setup: Setup) -> Worker | None:
+    """A worker that is ready to start; None if there cannot be one, which the controller hears."""
+    try:
+        worker = Worker(link, setup)
+    except (EmucollError, OSError) as error:
+        link.send(Broken(kind="harness", what=f"{process} could not start: {error}"))
+        return None
+    link.send(Prepared())
+    return worker
 
 
 if __name__ == "__main__":

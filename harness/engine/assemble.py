@@ -11,9 +11,11 @@ from emucoll.formation.base import count_roots
 from emucoll.plans.steps import REST, Barrier, Gather
 from emucoll.trace import IDLE
 from emucoll.wire.nccl import layout_of_size
+from harness import planned
 from harness.control import messages as m
-from harness.control.controller import Outcome, Placement
+from harness.control.controller import BringUp, Outcome, Placement
 from harness.planned import extent_of, plan_of
+from harness.results import schema
 from harness.results.environment import Environment
 from harness.results.schema import (
     AllGather,
@@ -90,12 +92,15 @@ def result(
     total_s = max(worker.total_s for worker in finished)
     gathers = _allgathers(spec, finished)
     phases = _phases(times, finished, measured.charges)
-    wrong = sum(gather.wrong or 0 for gather in gathers)
-    reports: list[m.Finished | m.ServerReport] = [*finished, *outcome.servers.values()]
+    bring_ups = [*outcome.earlier, BringUp(outcome.formation_s, finished)]
+    everybody = [worker for each in bring_ups for worker in each.finished]
+    wrong = sum(each.wrong for worker in everybody for each in _verified(worker))
+    reports: list[m.Finished | m.ServerReport] = [*everybody, *outcome.servers.values()]
     everything = total(report.work for report in reports)
-    cores_s = total_s * measured.environment.cores
+    all_total_s = sum(max(each.total_s for each in up.finished) for up in bring_ups)
+    cores_s = all_total_s * measured.environment.cores
     busy = (everything.cpu_s or 0.0) / cores_s if cores_s else 0.0
-    saturated = _saturated(spec, outcome, measured, everything.cpu_s or 0.0, total_s)
+    saturated = _saturated(bring_ups, outcome, measured, everything.cpu_s or 0.0, all_total_s)
     run = RunResult(
         kind="measured",
         spec=spec,
@@ -117,11 +122,13 @@ def result(
         formation=_formation(spec, outcome),
         allgathers=gathers,
         wrong=wrong,
-        wrong_blocks=_wrong_blocks(spec, finished),
+        wrong_blocks=_wrong_blocks(spec, everybody),
+        restarts=[_bring_up(each) for each in bring_ups] if outcome.earlier else [],
         phases=phases,
         charged_s=sum(measured.charges.values()) if measured.charges else None,
         work=_work(outcome, measured, finished),
         memory=_memory(spec, outcome, measured, finished),
+        groups=_groups(spec, finished),
         descriptors=Descriptors(
             held_per_rank=sum(worker.held_descriptors for worker in finished) / spec.nranks,
             peak_per_worker=max(worker.peak_descriptors for worker in finished),
@@ -131,26 +138,67 @@ def result(
     return run, times
 
 
+def _bring_up(bring_up: BringUp) -> schema.BringUp:
+    finished = bring_up.finished
+    work = total(worker.work for worker in finished)
+    totals = np.concatenate([np.frombuffer(worker.totals) for worker in finished])
+    return schema.BringUp(
+        total_s=max(worker.total_s for worker in finished),
+        formation_s=bring_up.formation_s,
+        mean_total_s=float(totals.mean()),
+        connections=work.connections,
+        retries=work.retries,
+        wrong=sum(each.wrong for worker in finished for each in _verified(worker)),
+    )
+
+
+def _verified(worker: m.Finished) -> list[m.Gathered | m.GroupsUp]:
+    """What a worker verified: its AllGathers in the plan's order, then each kind of group."""
+    return [*worker.gathers, *worker.groups]
+
+
 def _wrong_blocks(spec: Spec, finished: list[m.Finished]) -> list[WrongBlock]:
     """Those first that had travelled least: nearest to where they went wrong."""
     gathers = plan_of(spec).gathers
     named = [
         (index, wrong)
         for worker in finished
-        for index, gathered in enumerate(worker.gathers)
+        for index, gathered in enumerate(_verified(worker))
         for wrong in gathered.wrong_blocks
     ]
     named.sort(key=lambda each: (each[0], each[1].step, each[1].rank))
+    phases = [*(gather.phase for gather in gathers), *(f"groups.{k.name}" for k in spec.groups)]
     return [
-        WrongBlock(**wrong._asdict(), phase=gathers[index].phase)
-        for index, wrong in named[:SHOWN_WRONG]
+        WrongBlock(**wrong._asdict(), phase=phases[index]) for index, wrong in named[:SHOWN_WRONG]
     ]
+
+
+def _groups(spec: Spec, finished: list[m.Finished]) -> list[schema.Group]:
+    """Each kind's, over all workers."""
+    groups = []
+    for index, kind in enumerate(spec.groups):
+        here = [worker.groups[index] for worker in finished]
+        began = [each.began_s for each in here if each.began_s is not None]
+        groups.append(
+            schema.Group(
+                kind=kind.name,
+                count=kind.count,
+                size=kind.size,
+                seconds=max(each.ended_s for each in here) - min(began, default=0.0),
+                connections=sum(each.connections for each in here),
+                requests=sum(each.requests for each in here),
+                wrong=sum(each.wrong for each in here),
+            )
+        )
+    return groups
 
 
 def servers_of(spec: Spec, outcome: Outcome) -> dict[str, str]:
     """By role what served."""
-    server = plan_of(spec).formation.server
-    return {server: outcome.server_versions.get(server, "built-in")}
+    return {
+        server: outcome.server_versions.get(server, "built-in")
+        for server in planned.servers_of(spec)
+    }
 
 
 def _formation(spec: Spec, outcome: Outcome) -> Formation:
@@ -178,7 +226,8 @@ def _allgather(
     n, schedule = spec.nranks, gather.schedule
     seconds = max(each.ended_s for each in gathered) - min(each.began_s for each in gathered)
     transfers = sum(each.blocks for each in gathered)
-    alone = len(finished[0].gathers) == 1  # else reads and writes are those of several
+    # Reads and writes are those of all that follows the formation.
+    alone = len(plan_of(spec).steps) == 1 and not spec.groups
     reads = sum(worker.reads for worker in finished) if alone else None
     algbw, busbw = bandwidth(n, gather.record_bytes, transfers, seconds)
     cut_through = (
@@ -282,7 +331,7 @@ def _memory(spec: Spec, outcome: Outcome, measured: Measured, finished: list[m.F
 
 
 def _saturated(
-    spec: Spec, outcome: Outcome, measured: Measured, cpu_s: float, total_s: float
+    bring_ups: list[BringUp], outcome: Outcome, measured: Measured, cpu_s: float, total_s: float
 ) -> bool:
     """Were the cores busy nearly all the time, or was a server of ours, which is slower than the
     real one?
@@ -291,12 +340,12 @@ def _saturated(
         return False
     if cpu_s / total_s > SATURATED * measured.environment.cores:
         return True
-    server = plan_of(spec).formation.server
-    report = outcome.servers.get(server)
-    ours = report is not None and server not in outcome.server_versions
-    if not ours or report is None or not outcome.formation_s:
-        return False
-    return (report.work.cpu_s or 0.0) / outcome.formation_s > SATURATED
+    ours = (
+        report for name, report in outcome.servers.items() if name not in outcome.server_versions
+    )
+    busiest_s = max((report.work.cpu_s or 0.0 for report in ours), default=0.0)
+    formation_s = sum(each.formation_s or 0.0 for each in bring_ups)
+    return formation_s > 0 and busiest_s > SATURATED * formation_s
 
 
 def _regime(spec: Spec, saturated: bool, busy: float) -> list[RunWarning]:

@@ -11,7 +11,7 @@ import sys
 import msgspec
 
 from emucoll.errors import HarnessError, UsageError
-from harness.planned import extent_of, plan_of
+from harness.planned import iterations_of
 from harness.spec import Spec
 
 EXECUTED_ITERATIONS = 4_000_000_000
@@ -20,7 +20,7 @@ EXECUTED_ITERATIONS = 4_000_000_000
 
 def is_charged(spec: Spec) -> bool:
     """Is its local work too much to be run by every rank?"""
-    return spec.nranks * plan_of(spec).iterations(extent_of(spec)) > EXECUTED_ITERATIONS
+    return spec.nranks * iterations_of(spec) > EXECUTED_ITERATIONS
 
 
 def charges(spec: Spec) -> dict[str, float]:

@@ -24,9 +24,9 @@ from harness.engine.diagnose import diagnose, wrong_data
 from harness.engine.kernel import KernelMemory
 from harness.engine.local import charges
 from harness.external.libnccl import find_library
-from harness.planned import plan_of
+from harness.planned import group_roots, plan_of, servers_of
 from harness.preflight.arithmetic import Demand, Layout, fit, refusal
-from harness.preflight.case import Gathering
+from harness.preflight.case import Costs, Gathering
 from harness.preflight.machine import Machine, read_machine
 from harness.report.progress import Progress
 from harness.results.environment import Environment, read_environment
@@ -35,11 +35,15 @@ from harness.results.storage import Pids, check_writable, save, save_pids
 from harness.spec import ServerKill, Spec, WorkerKill
 
 
-def demand(spec: Spec) -> Demand:
+def demand(spec: Spec, machine: Machine) -> Demand:
     """What a spec asks of the machine."""
     initialization, n = plan_of(spec), spec.nranks
     formation = initialization.formation
-    store = formation.server == "store"
+    store, root = (name in servers_of(spec) for name in ("store", "root"))
+    # A group's ring, and the listeners beside it; one more while a root answers.
+    kinds, listeners = len(spec.groups), len(initialization.listeners)
+    formed = formation.formed_descriptors + listeners
+    keeps_store = keeps_its_store(spec, machine)
     peers = max((len(each.schedule.peers(n)) for each in initialization.gathers), default=0)
     barrier_rounds = _barrier_rounds(spec)
     nroots = count_roots(formation, n, spec.roots)
@@ -51,18 +55,21 @@ def demand(spec: Spec) -> Demand:
         nranks=spec.nranks,
         gathers=tuple(_gathering(each, n, spec.steps) for each in initialization.gathers),
         # With peers, a message out at a time, and perhaps one from each that is ahead.
-        formed_descriptors=initialization.held_descriptors
+        formed_descriptors=formed * (1 + kinds)
+        + keeps_store
         + max(peers and 1 + peers, 2 * (barrier_rounds > 0)),
-        unformed_descriptors=formation.unformed_descriptors,
-        listeners_per_rank=formation.listeners + len(initialization.listeners),
-        p2p_connections_per_rank=barrier_rounds,
+        unformed_descriptors=formation.unformed_descriptors + (initialization.front is not None),
+        listeners_per_rank=(formation.listeners + listeners) * (1 + kinds),
+        p2p_connections_per_rank=barrier_rounds + 2 * kinds,
+        group_roots=len(group_roots(spec)),
         uses_store="builtin" if store else "none",
-        uses_root="none" if store else "builtin",
+        uses_root="builtin" if root else "none",
         nroots=spec.roots if formation.ranks_per_root else nroots,
         ranks_per_root=formation.ranks_per_root,
         threads_per_root=int(spec.root.startswith("libnccl")),
         store_descriptors_per_unformed_rank=1 if store else 0,
         windowable=formation.windowable,
+        bring_ups=spec.restarts + 1,
         stagger_s=stagger_s,
         latency_s=_latency_s(spec),
         ipv6=spec.ip == "6",
@@ -102,7 +109,18 @@ def _latency_s(spec: Spec) -> float:
 def lay_out(spec: Spec, machine: Machine | None = None) -> Layout:
     """How the run would be laid out on this machine."""
     raise_descriptor_limit()
-    return fit(demand(spec), machine or read_machine())
+    machine = machine or read_machine()
+    return fit(demand(spec, machine), machine)
+
+
+def keeps_its_store(spec: Spec, machine: Machine) -> bool:
+    """Can all ranks keep the connection to the store that the plan's front opens? The store needs a
+    descriptor for each.
+    """
+    if plan_of(spec).front is None:
+        return False
+    free = machine.nofile_hard
+    return free is None or spec.nranks + Costs().reserve_descriptors <= free
 
 
 def place(layout: Layout) -> Placement:
@@ -120,7 +138,8 @@ def run(spec: Spec, progress: Progress) -> RunResult:
     in the result.
     """
     refuse_impossible(spec)
-    layout = lay_out(spec)
+    machine = read_machine()
+    layout = lay_out(spec, machine)
     if not layout.fits:
         raise PreflightRefused(refusal(layout))
     refuse_missing_worker(spec, layout)
@@ -136,7 +155,14 @@ def run(spec: Spec, progress: Progress) -> RunResult:
     kernel = KernelMemory()
     before = _cpu_s()
     watch = _Watch(spec, layout, progress, kernel)
-    controller = Controller(spec, placement, watch.update, watch.pids, charged)
+    keep_store = keeps_its_store(spec, machine)
+    if plan_of(spec).front is not None and not keep_store:
+        text = (
+            f"ranks close their connection to the store once formed, which PyTorch keeps: the "
+            f"store cannot hold {spec.nranks} of them with {machine.nofile_hard} descriptors"
+        )
+        warnings.append(RunWarning(code="store-not-kept", text=text))
+    controller = Controller(spec, placement, watch.update, watch.pids, charged, keep_store)
     outcome = asyncio.run(controller.run())
     kernel.sample()
     measured = assemble.Measured(
@@ -170,20 +196,48 @@ def refuse_impossible(spec: Spec) -> None:
     initialization = plan_of(spec)
     RankFaults(spec, initialization)
     _refuse_roots(spec)
-    formation = initialization.formation
-    server = formation.server
-    if spec.root != "builtin" and server != "root":
+    formation, servers = initialization.formation, servers_of(spec)
+    _refuse_groups(spec)
+    if spec.root != "builtin" and "root" not in servers:
         raise UsageError(
-            f"--root {spec.root}: formation {formation.name} has no root, but a {server}"
+            f"--root {spec.root}: formation {formation.name} has no root, but a {formation.server}"
         )
     if spec.root != "builtin" and spec.ip == "6":
         raise UsageError("--root libnccl: the real root listens on 127.0.0.1; leave --ip 6 out")
     if spec.root.startswith("libnccl"):
         find_library(spec.root.partition(":")[2] or None)
     for fault in spec.inject:
-        if isinstance(fault, ServerKill) and fault.server != server:
+        if isinstance(fault, ServerKill) and fault.server not in servers:
             raise UsageError(
                 f"--inject {fault.server}:kill: formation {formation.name} has no {fault.server}"
+            )
+
+
+def _refuse_groups(spec: Spec) -> None:
+    """Raise UsageError for groups that cannot come up as asked."""
+    if not spec.groups:
+        return
+    plan = plan_of(spec)
+    with_peers = [gather for gather in plan.gathers if gather.schedule.peers(spec.nranks)]
+    if with_peers or not plan.gathers:
+        name = with_peers[0].schedule.name if with_peers else "nothing"
+        raise UsageError(
+            f"--groups: every group runs the AllGathers of all ranks, and {name} is "
+            "no ring: choose another --allgather"
+        )
+    if spec.group_init == "split":
+        book = plan.address_book(plan.p2p)
+        if book is None:
+            raise UsageError(
+                "--group-init split: ranks find each other by the addresses that an AllGather has "
+                f"brought, and records of {spec.record_bytes} bytes hold none: use --record-bytes "
+                "28, or a --plan"
+            )
+        gather = plan.gathers[book[0]]
+        if gather.rounds(spec.nranks, spec.steps) < gather.schedule.rounds(spec.nranks):
+            raise UsageError(
+                f"--group-init split: after {spec.steps} steps ranks do not know each other's "
+                "addresses: leave --steps out, or use --group-init new or ncclx"
             )
 
 

@@ -56,6 +56,8 @@ class Demand:
     nroots: int | None = 1
     """None for one per `ranks_per_root`."""
     ranks_per_root: int | None = None
+    group_roots: int = 0
+    """Those of process groups, in the same process."""
     threads_per_root: int = 0
     """That a root takes beside those of its process."""
     store_descriptors_per_unformed_rank: int = 0
@@ -65,6 +67,8 @@ class Demand:
     """Of point to point, one a message, closed at once."""
     latency_s: float = 0.0
     """How long the AllGathers wait for messages that are late on purpose."""
+    bring_ups: int = 1
+    """How often all ranks are brought up, one time after the other."""
     stagger_s: float = 0.0
     """How long the formation makes its last rank wait on purpose."""
     ipv6: bool = False
@@ -167,18 +171,23 @@ class Case:
         return [self.demand.uses_root, self.demand.uses_store].count("builtin")
 
     @property
-    def roots(self) -> int:
-        """All in one process; 0 if there are none."""
+    def own_roots(self) -> int:
+        """Those of all ranks; 0 if there are none."""
         demand = self.demand
-        if demand.uses_root == "none":
+        if demand.uses_root == "none" or demand.nroots == 0:
             return 0
         asked = demand.nroots or ceil_div(self.nranks, demand.ranks_per_root or self.nranks)
         return min(asked, self.nranks)
 
     @property
+    def roots(self) -> int:
+        """All in one process."""
+        return self.own_roots + self.demand.group_roots
+
+    @property
     def ranks_of_a_root(self) -> int:
         """Who checks in with the root that owns most: with several, one of the next root's too."""
-        return ceil_div(self.nranks, self.roots) + (self.roots > 1) if self.roots else 0
+        return ceil_div(self.nranks, self.own_roots) + (self.own_roots > 1) if self.own_roots else 0
 
     @property
     def processes(self) -> int:
@@ -297,7 +306,7 @@ class Case:
     @property
     def connections(self) -> int:
         """In a whole run. With several roots, the first rank of each checks in twice."""
-        again = self.roots if self.roots > 1 else 0
+        again = self.own_roots if self.own_roots > 1 else 0
         return self.nranks * self.connections_per_rank + again
 
     # -- Bytes

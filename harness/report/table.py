@@ -25,6 +25,7 @@ def render(result: RunResult) -> str:
     blocks = [
         _what_ran(result),
         _formation(result),
+        _restarts(result),
         _allgathers(result),
         _phases(result),
         _work(result),
@@ -132,6 +133,21 @@ def _formation(result: RunResult) -> list[str]:
     if formation.roots is not None and formation.roots > 1:
         line += f", {formation.roots} roots"
     return [line]
+
+
+def _restarts(result: RunResult) -> list[str]:
+    if not result.restarts:
+        return []
+    rows: list[tuple[str, ...]] = [
+        ("bring-up", "formation", "total", "mean total", "conns", "retries", "#wrong"),
+        ("", "(s)", "(s)", "(s)", "", "", ""),
+    ]
+    for number, each in enumerate(result.restarts):
+        times = map(_seconds, (each.formation_s, each.total_s, each.mean_total_s))
+        counts = map(_count, (each.connections, each.retries, each.wrong))
+        rows.append((str(number), *times, *counts))
+    last = "all that follows is of the last bring-up, but for what servers did, which is of all"
+    return [*align(rows), f"# {last}"]
 
 
 def _allgathers(result: RunResult) -> list[str]:

@@ -166,6 +166,17 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     wrong: int | None = None
 
 
+class BringUp(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the times that all ranks were brought up, with `--restarts`."""
+
+    total_s: float
+    formation_s: float | None
+    mean_total_s: float
+    connections: int | None
+    retries: int | None
+    wrong: int
+
+
 class RunResult(Document, kw_only=True, tag="emucoll.run/1"):
     """What came of a run, whole or failed. `exit_code` is what the process ends with."""
 
@@ -190,6 +201,10 @@ class RunResult(Document, kw_only=True, tag="emucoll.run/1"):
     work: WorkByRole = WorkByRole()
     memory: Memory = Memory()
     descriptors: Descriptors = Descriptors()
+    restarts: list[BringUp] = []
+    """With `--restarts`, every bring-up in its order; all else is of the last, but for what servers
+    did and `wrong`, which are of all.
+    """
     groups: list[Group] = []
     saturated: bool | None = None
     trace_hash: str | None = None

@@ -5,6 +5,7 @@ import pytest
 
 from emucoll.loading import find_plan
 from emucoll.plans import PLANS
+from emucoll.plans.pytorch import id_key
 from emucoll.plans.steps import Barrier, Plan
 from emucoll.wire.nccl import HELLO_BYTES, LENGTH_BYTES
 from harness.results.schema import RunResult
@@ -28,6 +29,41 @@ def barrier(plan: Plan, n: int) -> Sent:
     return Sent((2 + tags) * sends, (opening + LENGTH_BYTES + 4) * sends, sends)
 
 
+def front(n: int, nroots: int) -> tuple[Sent, int, Sent]:
+    """What PyTorch's start adds: messages and bytes of the ranks, requests, what the store sends.
+
+    Each rank sends VALIDATE, PING, ADD of init/ (opcode, u64, 5 bytes, i64). With one root, rank 0
+    SETs its id (128 bytes) and the others WAIT for it and GET it; with several, each owner SETs
+    its id, and all ranks WAIT for all keys (opcode, u64 count, strings) and MULTI_GET them.
+    """
+    greeting, counting = 5 + 5, 1 + 8 + 5 + 8
+    sent, messages, requests = n * (greeting + counting), 3 * n, 3 * n
+    back = Sent(2 * n, n * (4 + 8), 0)
+    if nroots == 1:
+        key = 8 + len(id_key(0))
+        sent += (1 + key + 8 + 128) + (n - 1) * ((1 + 8 + key) + (1 + key))
+        came = Sent(2 * (n - 1), (n - 1) * (1 + 8 + 128), 0)
+        more = 1 + 2 * (n - 1)
+    else:
+        keys = [8 + len(id_key(0, iroot)) for iroot in range(nroots)]
+        sent += sum(1 + key + 8 + 128 for key in keys) + 2 * n * (1 + 8 + sum(keys))
+        came = Sent(2 * n, n * (1 + nroots * (8 + 128)), 0)
+        more = nroots + 2 * n
+    total = Sent(*(one + other for one, other in zip(back, came, strict=True)))
+    return Sent(messages + more, sent, n), requests + more, total
+
+
+def check_front(result: RunResult, n: int, nroots: int) -> Sent:
+    """The store's part of a run of plan `pytorch`; what the ranks sent in it."""
+    ranks, requests, store = front(n, nroots)
+    served = result.work.store
+    assert served is not None and result.work.ranks is not None
+    assert (served.requests, served.connections) == (requests, n)
+    assert (served.messages, served.bytes) == (store.messages, store.bytes)
+    assert result.work.ranks.requests == requests
+    return ranks
+
+
 def check(result: RunResult, name: str, n: int, steps: int | None = None) -> None:
     """Nothing wrong, and the ranks' messages, bytes and connections to the last."""
     plan = find_plan(name)
@@ -43,6 +79,10 @@ def check(result: RunResult, name: str, n: int, steps: int | None = None) -> Non
         for gather in plan.gathers
     ]
     after = barrier(plan, n)
+    if plan.front is not None:
+        assert result.formation is not None
+        before = check_front(result, n, result.formation.roots or 0)
+        after = Sent(*(one + other for one, other in zip(after, before, strict=True)))
     ranks = result.work.ranks
     assert ranks is not None
     messages = n * sum(traffic.messages for traffic in traffics)
@@ -51,10 +91,11 @@ def check(result: RunResult, name: str, n: int, steps: int | None = None) -> Non
     if plan.formation.server == "root":  # a store's keys hold the run's own name
         sent_bytes = n * sum(traffic.sent_bytes for traffic in traffics)
         assert ranks.bytes == forming.bytes + sent_bytes + after.bytes
-    assert result.descriptors.held_per_rank == plan.held_descriptors
+    assert result.descriptors.held_per_rank == plan.held_descriptors + (plan.front is not None)
     assert [gather.phase for gather in result.allgathers] == [each.phase for each in plan.gathers]
     means = {phase.name: phase.mean_s or 0.0 for phase in result.phases if phase.within is None}
-    assert set(means) == {"bootstrap", "allgathers", "rest"}
+    timers = {"bootstrap", "allgathers", "rest"}
+    assert set(means) == (timers if plan.front is None else {*timers, plan.front.name})
     assert sum(means.values()) == pytest.approx(result.mean_total_s)
 
 
@@ -62,6 +103,23 @@ def check(result: RunResult, name: str, n: int, steps: int | None = None) -> Non
 @pytest.mark.parametrize("n", [1, 2, 15])
 def test_a_whole_initialization(name: str, n: int) -> None:
     check(emucoll_run("-np", n, "--plan", name), name, n)
+
+
+@pytest.mark.parametrize(("n", "roots"), [(40, 7), (300, None), (129, None)])
+def test_pytorch_fetches_every_roots_id(n: int, roots: int | None) -> None:
+    flags = () if roots is None else ("--roots", roots)
+    result = emucoll_run("-np", n, "--plan", "pytorch", "--steps", 1, *flags)
+    assert result.ok, result.error
+    check_front(result, n, roots or -(-n // 128))
+
+
+def test_pytorch_with_a_window_does_not_wait_for_ids_that_never_come() -> None:
+    """Owners of roots are admitted first, whatever the window."""
+    result = emucoll_run(
+        "-np", 200, "--plan", "pytorch", "--steps", 1, "--start-window", 3, "--workers", 2
+    )
+    assert result.ok, result.error
+    check_front(result, 200, 2)
 
 
 def test_many_roots_and_ipv6() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from emucoll.formation import FORMATIONS
 from emucoll.formation.base import accept_bootstrap, connect_bootstrap
-from emucoll.formation.tcpstore import StoreClient, TcpStoreRing, address_key
+from emucoll.formation.store_client import StoreClient
+from emucoll.formation.tcpstore import TcpStoreRing, address_key
 from emucoll.net.base import Address, Channel, Listener, drive
 from emucoll.rank import Job, Rank, Ring
 from emucoll.servers.store import StoreServer
@@ -132,11 +133,17 @@ async def start(world: World, formation: str) -> tuple[Worker, Controller]:
         report_check_ins=False,
         kill_at_first_block=False,
         folder=os.getcwd(),
+        keep_store=True,
+        attempt=0,
         charges={},
     )
     worker = Worker(cast(Link, controller), setup)
     worker._tasks.add(serving)  # ends with the worker
-    worker.handle(Start(store=pack_address(listener.address), unique_ids=b"", check_in_bytes=None))
+    worker.handle(
+        Start(
+            store=pack_address(listener.address), unique_ids=b"", group_ids=b"", check_in_bytes=None
+        )
+    )
     return worker, controller
 
 

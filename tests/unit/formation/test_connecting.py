@@ -16,7 +16,8 @@ from emucoll.formation.base import (
     connect_bootstrap,
     count_roots,
 )
-from emucoll.formation.tcpstore import StoreClient, address_key, ncclx_pauses
+from emucoll.formation.store_client import StoreClient, ncclx_pauses
+from emucoll.formation.tcpstore import address_key
 from emucoll.net.base import LISTEN_BACKLOG, Address, Channel, Listener, Network
 from emucoll.net.retries import RETRIED, nccl_backoff, nccl_backoff_2_23, pause_s
 from emucoll.rank import Job, Rank, stagger_s

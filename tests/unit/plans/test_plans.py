@@ -16,6 +16,7 @@ RECORDS = {
     "nccl-2.28.9": [120, 120, 2292],
     "nccl-2.30.7": [120, 144, 2320],
     "ncclx": [120, 144, 2320, 264, 36, 128],
+    "pytorch": [120, 120, 2292],
 }
 CHECK_INS = {
     "nccl-2.22.3": 64,
@@ -23,8 +24,9 @@ CHECK_INS = {
     "nccl-2.27.7": 172,
     "nccl-2.28.9": 172,
     "nccl-2.30.7": 176,
+    "pytorch": 172,
 }
-BIDIRECTIONAL = {"nccl-2.28.9", "nccl-2.30.7", "ncclx"}
+BIDIRECTIONAL = {"nccl-2.28.9", "nccl-2.30.7", "ncclx", "pytorch"}
 EAGER = {"nccl-2.23.4", "nccl-2.27.7", "nccl-2.28.9", "nccl-2.30.7"}
 
 
@@ -46,6 +48,15 @@ def test_each_release_has_its_own_sizes_and_flow(plan: Plan) -> None:
 
 def test_the_registry_is_complete() -> None:
     assert list(PLANS) == list(RECORDS)
+
+
+def test_pytorch_comes_before_nccl() -> None:
+    plan = PLANS["pytorch"]
+    assert plan.servers == ("store", "root")
+    assert plan.steps == PLANS["nccl-2.28.9"].steps
+    assert plan.front is not None
+    assert plan.front.leaders(300, 3) == [0, 100, 200], "who owns a root"
+    assert plan.front.leaders(8, 1) == [0]
 
 
 def test_timers_cover_steps_in_their_order() -> None:
@@ -74,7 +85,8 @@ def test_where_there_cannot_be_several_roots(name: str, why: str) -> None:
 def test_releases_try_connections_as_they_do() -> None:
     tries = {name: len(PLANS[name].formation.backoff()) for name in CHECK_INS}  # type: ignore[attr-defined]
     assert tries == {
-        "nccl-2.22.3": 2, "nccl-2.23.4": 2, "nccl-2.27.7": 5, "nccl-2.28.9": 5, "nccl-2.30.7": 5
+        "nccl-2.22.3": 2, "nccl-2.23.4": 2, "nccl-2.27.7": 5, "nccl-2.28.9": 5, "nccl-2.30.7": 5,
+        "pytorch": 5,
     }  # fmt: skip
 
 
