@@ -28,6 +28,11 @@ def plan_of(spec: Spec) -> Plan:
     return one_allgather(find_formation(spec.formation), schedule, spec.record_bytes, spec.nranks)
 
 
+def formation_name(spec: Spec) -> str:
+    """What the command line calls its formation."""
+    return spec.formation if spec.plan is None else find_plan(spec.plan).formation.name
+
+
 def servers_of(spec: Spec) -> tuple[str, ...]:
     """The kinds of servers that it needs, "root" and "store": the plan's, and its groups'."""
     plan = plan_of(spec)

@@ -76,8 +76,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     allgather: str | None = "ring-pipelined"
     record_bytes: int | None = 28
     root: str = "builtin"
-    """`builtin`, `libnccl` or `libnccl:PATH`."""
+    """`builtin`, `libnccl`, `libnccl:PATH` or HOST:PORT."""
+    unique_id: str | None = None
+    """A file with the unique id of a root at HOST:PORT."""
     store: str = "builtin"
+    """`builtin`, `torch` or HOST:PORT."""
     channels: int | None = None
     """That a plan's ring check walks; None: 2."""
     roots: int | None = None
@@ -96,6 +99,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float = 600.0
     handshake_s: float = 10.0
     """How long an accepted peer may take over its hello before it is dropped."""
+    external_ranks: tuple[int, ...] = ()
+    """Ranks that other programs are, in ascending order."""
     inject: tuple[Injection, ...] = ()
     ip: Literal["4", "6"] = "4"
     bind: str = "127.0.0.1"
@@ -112,6 +117,19 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """When ranks start; None: all together."""
     world: Literal["loopback"] = "loopback"
     out: str | None = None
+
+    @property
+    def ranks_here(self) -> int:
+        """How many ranks run here: all but the external ones."""
+        return self.nranks - len(self.external_ranks)
+
+
+_ENDPOINT = re.compile(r"(?!libnccl:)(?:[\w.-]+|\[[\w:.]+\]):\d{1,9}", re.ASCII)
+
+
+def is_endpoint(server: str) -> bool:
+    """Is it HOST:PORT, of a server that somebody else has started?"""
+    return _ENDPOINT.fullmatch(server) is not None
 
 
 def check(spec: Spec) -> None:
@@ -137,11 +155,16 @@ def check(spec: Spec) -> None:
             f"--uid-stagger-rate is {rate:g}: expected ranks/s, at least {_LOWEST_RATE:g}, or 0 "
             "for no stagger"
         )
-    if spec.root not in ("builtin", "libnccl") and not re.fullmatch(
-        r"libnccl:.+", spec.root, re.DOTALL
+    if spec.root not in ("builtin", "libnccl") and not (
+        re.fullmatch(r"libnccl:.+", spec.root, re.DOTALL) or is_endpoint(spec.root)
     ):
-        raise UsageError(f"--root {spec.root!r}: expected builtin, libnccl or libnccl:PATH")
-    for flag, path in (("--root", spec.root), ("--out", spec.out or "")):
+        raise UsageError(
+            f"--root {spec.root!r}: expected builtin, libnccl, libnccl:PATH or HOST:PORT"
+        )
+    if spec.unique_id is not None and not is_endpoint(spec.root):
+        raise UsageError("--unique-id: it is of a root that runs already; give --root HOST:PORT")
+    paths = (("--root", spec.root), ("--out", spec.out), ("--unique-id", spec.unique_id))
+    for flag, path in ((flag, path or "") for flag, path in paths):
         if "\0" in path or not _is_text(path):
             raise UsageError(
                 f"{flag} {path!r}: expected a path in UTF-8, results could not hold it"
@@ -149,15 +172,37 @@ def check(spec: Spec) -> None:
     if spec.out == "":
         raise UsageError("--out is empty: expected a directory ('.' for this one)")
     check_groups(spec.groups, spec.nranks)
+    _check_external(spec)
     if bool(spec.groups) != (spec.group_init is not None):
         raise UsageError("--groups and --group-init belong together: give both, or leave both out")
     if spec.channels is not None and spec.plan is None:
         raise UsageError("--channels: they are a plan's; give --plan too, or leave them out")
-    if spec.store != "builtin":
-        raise UsageError(f"--store {spec.store!r}: expected builtin")
+    if spec.store not in ("builtin", "torch") and not is_endpoint(spec.store):
+        raise UsageError(f"--store {spec.store!r}: expected builtin, torch or HOST:PORT")
     for injection in spec.inject:
         _check_injection(injection, spec)
     _check_faults_agree(spec)
+
+
+def _check_external(spec: Spec) -> None:
+    ranks = spec.external_ranks
+    if not ranks:
+        return
+    if ranks[-1] >= spec.nranks:
+        raise UsageError(
+            f"--external-ranks: there is no rank {ranks[-1]}, expected 0 to {spec.nranks - 1}"
+        )
+    if len(ranks) == spec.nranks:
+        raise UsageError(f"--external-ranks: all {spec.nranks} ranks are external: leave some here")
+    for flag, given in (("--groups", spec.groups), ("--restarts", spec.restarts)):
+        if given:
+            raise UsageError(f"--external-ranks and {flag}: leave one of the two out")
+    for fault in spec.inject:
+        if isinstance(fault, RankFault) and fault.rank in ranks:
+            raise UsageError(
+                f"--inject {format_injection(fault)}: rank {fault.rank} is external, and not ours "
+                "to harm"
+            )
 
 
 def _check_bind(bind: str) -> None:

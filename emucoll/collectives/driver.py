@@ -107,7 +107,7 @@ async def _lockstep(
                         collective.wrong.add(Wrong(rank, block, what, peer, step))
                 elif size:
                     came = await lines[transfer.source].recv(size)
-                    if not table.holds(block, came):
+                    if not table.holds(block, came) and not table.learn(block, came):
                         kept[block] = came
                         what = _first_difference(came, table.record(block))
                         peer = (rank + transfer.source) % n

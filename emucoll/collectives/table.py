@@ -90,6 +90,9 @@ class RecordTable:
         self._first = n - 1 if first is None else first
         self._rows = rows
         self._view = memoryview(rows).toreadonly()
+        self.unknown: set[int] = set()
+        """Ranks whose record nobody knows before it has come: the first that comes is it."""
+        self.learned: dict[int, bytes] = {}
 
     @classmethod
     def derived(
@@ -131,6 +134,16 @@ class RecordTable:
         """Is `data` the record of rank `block`?"""
         start = ((self._first - block) % self.n) * self.record_bytes
         return len(data) == self.record_bytes and self._rows.startswith(data, start)
+
+    def learn(self, block: int, data: Buffer) -> bool:
+        """Take `data` for the record of rank `block`, if nobody knows that yet."""
+        if block not in self.unknown or len(data) != self.record_bytes:
+            return False
+        self.unknown.remove(block)
+        self.learned[block] = bytes(data)
+        start = self.stream(block)
+        self._rows[start : start + self.record_bytes] = data
+        return True
 
     def stream(self, block: int) -> int:
         """Where the stream of blocks `block`, `block` - 1, ... (mod n) starts, for `matches`."""

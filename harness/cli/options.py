@@ -16,7 +16,7 @@ from emucoll.loading import find_plan, is_path, look_in
 from emucoll.plans import PLANS
 from emucoll.plans.nccl import MULTIROOT
 from harness.cli.suggest import unknown
-from harness.cli.units import parse_hop_delay, parse_size, parse_start_skew, parse_time
+from harness.cli.units import parse_hop_delay, parse_ranks, parse_size, parse_start_skew, parse_time
 from harness.groups import GROUP_INITS, parse_groups
 from harness.planned import plan_of
 from harness.results.schema import AnyResult, RunResult, to_json
@@ -47,6 +47,7 @@ HOP_DELAY = _Parsed("time", parse_hop_delay)
 START_SKEW = _Parsed("skew", parse_start_skew)
 INJECTION = _Parsed("what", parse_injection)
 GROUPS = _Parsed("groups", parse_groups)
+RANKS = _Parsed("ranks", parse_ranks)
 
 
 SPEC_OPTIONS = [
@@ -71,14 +72,20 @@ SPEC_OPTIONS = [
     click.option(
         "--root",
         default="builtin",
-        metavar="builtin|libnccl[:PATH]",
-        help="Who serves as the root: ours, or the root thread of a real libnccl [builtin].",
+        metavar="builtin|libnccl[:PATH]|HOST:PORT",
+        help="Who serves as the root: ours, the root thread of a real libnccl, or one that runs "
+        "already [builtin].",
+    ),
+    click.option(
+        "--unique-id",
+        metavar="FILE",
+        help="The 128 bytes of the unique id of a root at HOST:PORT [that of NCCL_COMM_ID].",
     ),
     click.option(
         "--store",
         default="builtin",
-        metavar="builtin",
-        help="Who serves as the store [builtin].",
+        metavar="builtin|torch|HOST:PORT",
+        help="Who serves as the store: ours, PyTorch's own, or one that runs already [builtin].",
     ),
     click.option(
         "--roots",
@@ -185,6 +192,13 @@ SPEC_OPTIONS = [
         default="127.0.0.1",
         metavar="IP",
         help="Address at which the controller listens for its workers [127.0.0.1].",
+    ),
+    click.option(
+        "--external-ranks",
+        type=RANKS,
+        default=(),
+        metavar="LIST",
+        help="Ranks that other programs will be, as in 3,7-9 [none].",
     ),
     click.option(
         "--inject",

@@ -11,6 +11,8 @@ from fractions import Fraction
 from emucoll.errors import UsageError
 from harness.skew import LateRanks, NormalSkew, StartSkew, UniformSkew
 
+MOST_RANKS_NAMED = 10_000
+
 TIME_UNITS: dict[str, Fraction] = {
     "ns": Fraction(1, 10**9),
     "us": Fraction(1, 10**6),
@@ -100,6 +102,27 @@ def parse_start_skew(text: str) -> StartSkew:
     if len(late_s) < len(found):
         raise UsageError(f"{text!r}: a rank is named twice")
     return LateRanks(late_s=late_s)
+
+
+_RANKS = re.compile(r"(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?", re.ASCII)
+
+
+def parse_ranks(text: str) -> tuple[int, ...]:
+    """`3,7-9`: ranks in ascending order. Raises UsageError."""
+    ranks: list[int] = []
+    for part in text.split(","):
+        match = _RANKS.fullmatch(part.strip())
+        if match is None:
+            raise UsageError(f"{text!r}: expected ranks and ranges of them, as in 3,7-9")
+        first = int(match["first"])
+        last = first if match["last"] is None else int(match["last"])
+        if last < first or last - first >= MOST_RANKS_NAMED:
+            raise UsageError(f"{text!r}: {part} is no range of at most {MOST_RANKS_NAMED} ranks")
+        ranks += range(first, last + 1)
+    if len(set(ranks)) < len(ranks):
+        twice = next(rank for rank in ranks if ranks.count(rank) > 1)
+        raise UsageError(f"{text!r}: rank {twice} is named twice")
+    return tuple(sorted(ranks))
 
 
 def parse_size(text: str) -> int:

@@ -22,7 +22,8 @@ import zmq.asyncio
 
 from emucoll.errors import HarnessError
 from emucoll.formation.base import count_roots
-from emucoll.wire.nccl import UNIQUE_ID_BYTES
+from emucoll.wire.address import pack_address, unpack_address
+from emucoll.wire.nccl import UNIQUE_ID_BYTES, unpack_unique_ids
 from harness.control import messages as m
 from harness.control.launch import Process, SourceAddresses
 from harness.control.lifecycle import (
@@ -44,7 +45,9 @@ from harness.control.lifecycle import (
     Weight,
 )
 from harness.control.link import MAX_MESSAGE_BYTES
-from harness.planned import group_roots, plan_of, servers_of
+from harness.external.endpoints import external_root, external_servers, external_store
+from harness.planned import formation_name, group_roots, plan_of, servers_of
+from harness.results.storage import Rendezvous
 from harness.spec import ServerKill, Spec, WorkerKill
 
 STOP_S = 5.0
@@ -115,10 +118,12 @@ class Controller:
         placement: Placement,
         on_progress: Callable[["Controller"], None],
         on_pids: Callable[[dict[str, int]], None],
+        on_rendezvous: Callable[[Rendezvous], None] = lambda _: None,
         charges: dict[str, float] | None = None,
         keep_store: bool = True,
     ) -> None:
-        """`on_progress` hears of every progress message, `on_pids` when all processes run;
+        """`on_progress` hears of every progress message, `on_pids` when all processes run,
+        `on_rendezvous` where external ranks find the others, when these start;
         `charges` are the seconds of local work by phase that ranks do not run but let pass;
         `keep_store`: ranks may keep the connection to the store that a plan's front has opened.
         """
@@ -129,7 +134,9 @@ class Controller:
         self.spec = spec
         self.placement = placement
         self.outcome = Outcome()
-        servers = servers_of(spec)
+        self._external_store, self._external_root = external_store(spec), external_root(spec)
+        elsewhere = external_servers(spec)
+        servers = tuple(name for name in servers_of(spec) if name not in elsewhere)
         workers = [f"worker {index}" for index in range(len(placement.shares))]
         self._workers = workers
         self._servers = servers
@@ -137,6 +144,7 @@ class Controller:
         self.lifecycle = Lifecycle(frozenset(workers), frozenset(servers), spec.restarts)
         self._on_progress = on_progress
         self._on_pids = on_pids
+        self._on_rendezvous = on_rendezvous
         self._bind = f"tcp://[{spec.bind}]:*" if ":" in spec.bind else f"tcp://{spec.bind}:*"
         self._token = secrets.token_hex(16)
         self._magic = secrets.randbits(64)
@@ -344,7 +352,9 @@ class Controller:
         checked_in = sum(each.checked_in for each in self.outcome.progress.values())
         if self._checked_in_kill is not None and checked_in >= self._checked_in_kill:
             self._checked_in_kill = None
-            self._processes["root"].kill()
+            for fault in self.spec.inject:
+                if isinstance(fault, ServerKill):
+                    self._processes[fault.server].kill()
         self._on_progress(self)
 
     # -- what to do about it
@@ -439,6 +449,9 @@ class Controller:
     def _server_setup(self, server: str) -> m.ServerSetup:
         spec = self.spec
         real = server == "root" and spec.root.startswith("libnccl")
+        kind = "libnccl" if real else server
+        if server == "store" and spec.store == "torch":
+            kind = "torch"
         _, _, library = spec.root.partition(":")
         kills = any(
             isinstance(fault, ServerKill) and fault.server == server for fault in spec.inject
@@ -447,9 +460,9 @@ class Controller:
         # With several roots, the first rank of each checks in with the previous one too.
         check_ins = spec.nranks + (self._nroots if self._nroots > 1 else 0)
         return m.ServerSetup(
-            kind="libnccl" if real else server,
+            kind=kind,
             nranks=spec.nranks,
-            formation=formation.name,
+            formation=formation_name(spec),
             nroots=self._nroots,
             group_roots=group_roots(spec),
             several_roots=formation.ranks_per_root > 0,
@@ -461,29 +474,54 @@ class Controller:
             handshake_s=spec.handshake_s,
             deadline_s=spec.deadline_s,
             hop_delay_s=spec.hop_delay_s,
-            kill_at=(check_ins + 1) // 2 if kills and not real else None,
+            kill_at=(check_ins + 1) // 2 if kills and kind == server else None,
         )
 
     def _external_kill_at(self) -> int | None:
         """At how many check-ins to kill a server that is not ours, and so cannot end itself at the
         right moment.
         """
-        kills = any(
-            isinstance(fault, ServerKill) and fault.server == "root" for fault in self.spec.inject
+        foreign = {
+            "root": self.spec.root.startswith("libnccl"),
+            "store": self.spec.store == "torch",
+        }
+        killed = any(
+            isinstance(fault, ServerKill) and foreign[fault.server] for fault in self.spec.inject
         )
-        foreign = self.spec.root.startswith("libnccl")
-        return (self.spec.nranks + 1) // 2 if kills and foreign else None
+        return (self.spec.nranks + 1) // 2 if killed else None
 
     def _start(self) -> None:
         root, store = self._ready.get("root"), self._ready.get("store")
+        store_address = None if store is None else store.address
+        if self._external_store is not None:
+            store_address = pack_address(self._external_store)
+        ids, check_in_bytes = b"", None
+        if root is not None:
+            ids, check_in_bytes = root.address, root.check_in_bytes
+        elif self._external_root is not None:
+            ids, check_in_bytes = self._external_root.pack(), self._formation.check_in.size
         own = self._nroots * UNIQUE_ID_BYTES
-        self._tell_workers(
-            m.Start(
-                store=None if store is None else store.address,
-                unique_ids=b"" if root is None else root.address[:own],
-                group_ids=b"" if root is None else root.address[own:],
-                check_in_bytes=None if root is None else root.check_in_bytes,
-            )
+        start = m.Start(
+            store=store_address,
+            unique_ids=ids[:own],
+            group_ids=ids[own:],
+            check_in_bytes=check_in_bytes,
+        )
+        if self.spec.external_ranks:
+            self._on_rendezvous(self._rendezvous(start))
+        self._tell_workers(start)
+
+    def _rendezvous(self, start: m.Start) -> Rendezvous:
+        roots = unpack_unique_ids(start.unique_ids)
+        return Rendezvous(
+            nranks=self.spec.nranks,
+            external_ranks=list(self.spec.external_ranks),
+            magic=f"{roots[0].magic if roots else self._magic:#018x}",
+            comm=self._comm,
+            roots=[str(root.root) for root in roots],
+            unique_ids=[root.pack().hex() for root in roots],
+            check_in_bytes=start.check_in_bytes,
+            store=None if start.store is None else str(unpack_address(start.store)),
         )
 
     def _published(self) -> bytes | None:

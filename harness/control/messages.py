@@ -187,6 +187,8 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     wrong_blocks: list[Wrong]
     blocks: int
     """Delivered."""
+    learned: dict[int, bytes]
+    """The records of external ranks, as they came first."""
 
 
 class GroupsUp(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import secrets
 import signal
 import sys
 from collections.abc import Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emucoll.errors import EmucollError, UsageError
 from emucoll.net.base import Listener
@@ -29,6 +29,9 @@ from harness.control.loops import run_loop
 from harness.control.messages import Broken, ServerReady, ServerReport, ServerSetup, Stop
 from harness.work import Work
 
+if TYPE_CHECKING:
+    from harness.external.torch_store import TorchStore
+
 
 class Server:
     """One server, from its setup to its report."""
@@ -40,6 +43,7 @@ class Server:
         self._network: TcpNetwork | None = None
         self._roots: list[RootServer] = []
         self._store: StoreServer | None = None
+        self._torch: TorchStore | None = None
         self._listener: Listener | None = None
         """The store's."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -62,6 +66,7 @@ class Server:
             "store": self._start_store,
             "root": self._start_roots,
             "libnccl": self._start_libnccl,
+            "torch": self._start_torch,
         }[self._setup.kind]()
 
     def _start_store(self) -> ServerReady:
@@ -72,6 +77,13 @@ class Server:
             self._listener = self._network.listen()
             self._tasks.append(asyncio.create_task(self._guard(self._store.serve(self._listener))))
         return ServerReady(address=pack_address(self._listener.address))
+
+    def _start_torch(self) -> ServerReady:
+        from harness.external.torch_store import TorchStore
+
+        if self._torch is None:
+            self._torch = TorchStore(self._setup.source)
+        return ServerReady(address=pack_address(self._torch.address), version=self._torch.version)
 
     def _start_roots(self) -> ServerReady:
         """Each on a listener of its own, all in this one process."""
@@ -184,6 +196,8 @@ class Server:
             task.cancel()
         if self._network is not None:
             self._network.close()
+        if self._torch is not None:
+            self._torch.close()
 
 
 def _cpu_s() -> float:

@@ -77,6 +77,7 @@ from harness.work import Work
 PROGRESS_S = 0.5
 ADMITTED_A_TURN = 64
 NEVER_STARTED = "never-started"
+EXTERNAL = "external"
 ADMISSION = "admission"
 START_SKEW = "start-skew"
 _PEERS: dict[object, int] = {None: NO_PEER, "root": PEER_ROOT, "store": PEER_STORE, "all": PEER_ALL}
@@ -109,6 +110,7 @@ class _Call:
             wrong=wrong.count,
             wrong_blocks=wrong.named,
             blocks=ranks * self.traffic().blocks,
+            learned=self.collective.table.learned,
         )
 
 
@@ -151,7 +153,14 @@ class Worker:
         ]
         self._groups = Groups(self._spec, self._plan, self._ranks, self._since_start_s, self._work)
         self._rings: list[Ring | None] = [None] * setup.count
-        self._order = list(range(setup.count))
+        self._external = {
+            rank - setup.first for rank in self._spec.external_ranks if rank - setup.first >= 0
+        }
+        self._order = [slot for slot in range(setup.count) if slot not in self._external]
+        self._own = len(self._order)
+        """Ranks that run here: all of the worker's but the external ones."""
+        for slot in self._external.intersection(range(setup.count)):
+            self._ranks[slot].phase = self._trace.phase(EXTERNAL)
         self._listeners: list[dict[str, Listener]] = [{} for _ in range(setup.count)]
         self._tasks: set[asyncio.Task[None]] = set()
         self._totals = array("d", bytes(8 * setup.count))
@@ -184,6 +193,8 @@ class Worker:
                     counters.bytes_sent,
                 )
                 self._begin.set_result(None)
+                if not self._own:
+                    self._link.send(self._finished())
             case Dump():
                 self._link.send(self._waiting())
             case _:
@@ -211,7 +222,9 @@ class Worker:
         self._ticker = asyncio.create_task(self._tick())
         leaders = self._put_leaders_first(len(roots))
         at_once = (self._setup.window or self._setup.count) + leaders
-        self._admit_first(min(at_once, self._setup.count))
+        self._admit_first(min(at_once, self._own))
+        if not self._own:
+            self._link.send(self._all_formed())
 
     def _put_leaders_first(self, nroots: int) -> int:
         """Ranks start in ascending order, but before them those that all others wait for, who take
@@ -237,7 +250,7 @@ class Worker:
         """Let the next rank start. One that is injected never to start holds its place, as a dead
         host would.
         """
-        if self._admitted == self._setup.count or self._failed:
+        if self._admitted == self._own or self._failed:
             return
         rank = self._ranks[self._order[self._admitted]]
         self._admitted += 1
@@ -281,7 +294,7 @@ class Worker:
             return
         self._totals[rank.slot] = self._clock.now() - began
         self._gathered += 1
-        if self._gathered == self._setup.count:
+        if self._gathered == self._own:
             self._link.send(self._finished())
 
     async def _initialize(self, rank: Rank) -> None:
@@ -348,7 +361,7 @@ class Worker:
             while rank.kept:
                 rank.kept.pop().close()
         self._formed += 1
-        if self._formed == self._setup.count:
+        if self._formed == self._own:
             self._link.send(self._all_formed())
         self._admit()
         with rank.span("bootstrap.barrier", peer="all"):
@@ -428,7 +441,7 @@ class Worker:
 
     def _all_formed(self) -> Formed:
         addresses = b"".join(
-            pack_address(listeners[name].address)
+            pack_address(listeners[name].address) if listeners else bytes(ADDRESS_BYTES)
             for listeners in self._listeners
             for name in self._plan.published
         )
@@ -454,8 +467,9 @@ class Worker:
                 columns = np.frombuffer(addresses, dtype=np.uint8)
                 columns = columns.reshape(n, len(plan.published), ADDRESS_BYTES)
                 table.lay_over(columns[:, plan.published.index(listener)], at)
+            table.unknown.update(spec.external_ranks)
             collective = Collective(gather.schedule, n, rounds, table)
-            self._calls[gather.phase] = _Call(gather, collective, self._setup.count)
+            self._calls[gather.phase] = _Call(gather, collective, self._own)
         if any(gather.schedule.flow == "cut-through" for gather in plan.gathers):
             self._let_pieces_pass_whole()
         self._link.send(Prepared())
@@ -494,6 +508,7 @@ class Worker:
             ADMISSION,
             START_SKEW,
             NEVER_STARTED,
+            EXTERNAL,
         )
         front = "" if self._plan.front is None else self._plan.front.name
         waiting = sum(
@@ -503,9 +518,7 @@ class Worker:
         )
         share = 0.0
         if self._began:
-            todo = self._setup.count * sum(
-                call.traffic().sent_bytes for call in self._calls.values()
-            )
+            todo = self._own * sum(call.traffic().sent_bytes for call in self._calls.values())
             sent = self._network.counters.bytes_sent - self._sent_before
             share = min(1.0, sent / todo) if todo else 1.0
         return Progress(
@@ -552,12 +565,12 @@ class Worker:
         cpu["loop"] = process_cpu_s - sum(
             seconds for name, seconds in cpu.items() if name != "loop"
         )
-        skip: tuple[str, ...] = (IDLE, "loop", NEVER_STARTED)
+        skip: tuple[str, ...] = (IDLE, "loop", NEVER_STARTED, EXTERNAL)
         if self._spec.start_skew is None:
             skip = (*skip, START_SKEW)
         return Finished(
             total_s=now - self._started,
-            gathers=[call.report(self._setup.count) for call in self._calls.values()],
+            gathers=[call.report(self._own) for call in self._calls.values()],
             groups=self._groups.report(),
             phases={
                 name: wall.tobytes()

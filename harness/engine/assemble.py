@@ -14,6 +14,7 @@ from emucoll.wire.nccl import layout_of_size
 from harness import planned
 from harness.control import messages as m
 from harness.control.controller import BringUp, Outcome, Placement
+from harness.external.endpoints import external_servers
 from harness.planned import extent_of, plan_of
 from harness.results import schema
 from harness.results.environment import Environment
@@ -60,9 +61,9 @@ class Measured:
     """By phase the seconds of local work that each rank was charged."""
 
 
-def per_rank(outcome: Outcome, placement: Placement) -> Times:
-    """Per phase the wall time of every rank, and "total"; ranks in order. Empty when a worker did
-    not finish.
+def per_rank(spec: Spec, outcome: Outcome, placement: Placement) -> Times:
+    """Per phase the wall time of every rank that ran here, and "total"; ranks in order. Empty when
+    a worker did not finish.
     """
     workers = [outcome.finished.get(f"worker {index}") for index in range(len(placement.shares))]
     finished = [worker for worker in workers if worker is not None]
@@ -80,7 +81,9 @@ def per_rank(outcome: Outcome, placement: Placement) -> Times:
         for name in names
     }
     times["total"] = np.concatenate([np.frombuffer(worker.totals) for worker in finished])
-    return times
+    here = np.ones(len(times["total"]), dtype=bool)
+    here[list(spec.external_ranks)] = False
+    return {name: each[here] for name, each in times.items()}
 
 
 def result(
@@ -88,13 +91,15 @@ def result(
 ) -> tuple[RunResult, Times]:
     """The result of a run that came to its end, and every rank's times."""
     finished = list(outcome.finished.values())
-    times = per_rank(outcome, placement)
+    times = per_rank(spec, outcome, placement)
     total_s = max(worker.total_s for worker in finished)
     gathers = _allgathers(spec, finished)
     phases = _phases(times, finished, measured.charges)
     bring_ups = [*outcome.earlier, BringUp(outcome.formation_s, finished)]
     everybody = [worker for each in bring_ups for worker in each.finished]
-    wrong = sum(each.wrong for worker in everybody for each in _verified(worker))
+    disputed = _disputed(spec, finished)
+    wrong = len(disputed)
+    wrong += sum(each.wrong for worker in everybody for each in _verified(worker))
     reports: list[m.Finished | m.ServerReport] = [*everybody, *outcome.servers.values()]
     everything = total(report.work for report in reports)
     all_total_s = sum(max(each.total_s for each in up.finished) for up in bring_ups)
@@ -122,7 +127,7 @@ def result(
         formation=_formation(spec, outcome),
         allgathers=gathers,
         wrong=wrong,
-        wrong_blocks=_wrong_blocks(spec, everybody),
+        wrong_blocks=[*_wrong_blocks(spec, everybody), *disputed][:SHOWN_WRONG],
         restarts=[_bring_up(each) for each in bring_ups] if outcome.earlier else [],
         phases=phases,
         charged_s=sum(measured.charges.values()) if measured.charges else None,
@@ -130,7 +135,7 @@ def result(
         memory=_memory(spec, outcome, measured, finished),
         groups=_groups(spec, finished),
         descriptors=Descriptors(
-            held_per_rank=sum(worker.held_descriptors for worker in finished) / spec.nranks,
+            held_per_rank=sum(worker.held_descriptors for worker in finished) / spec.ranks_here,
             peak_per_worker=max(worker.peak_descriptors for worker in finished),
         ),
         saturated=saturated,
@@ -150,6 +155,21 @@ def _bring_up(bring_up: BringUp) -> schema.BringUp:
         retries=work.retries,
         wrong=sum(each.wrong for worker in finished for each in _verified(worker)),
     )
+
+
+def _disputed(spec: Spec, finished: list[m.Finished]) -> list[WrongBlock]:
+    """Records of external ranks that did not come to all workers alike."""
+    disputed = []
+    for index, gather in enumerate(plan_of(spec).gathers):
+        learned: dict[int, bytes] = {}
+        for worker in finished:
+            for block, data in worker.gathers[index].learned.items():
+                if learned.setdefault(block, data) != data:
+                    what = f"external rank {block}'s record is not the same everywhere"
+                    disputed.append(
+                        WrongBlock(rank=block, block=block, what=what, phase=gather.phase)
+                    )
+    return disputed
 
 
 def _verified(worker: m.Finished) -> list[m.Gathered | m.GroupsUp]:
@@ -195,8 +215,11 @@ def _groups(spec: Spec, finished: list[m.Finished]) -> list[schema.Group]:
 
 def servers_of(spec: Spec, outcome: Outcome) -> dict[str, str]:
     """By role what served."""
+    elsewhere = external_servers(spec)
     return {
-        server: outcome.server_versions.get(server, "built-in")
+        server: f"at {getattr(spec, server)}"
+        if server in elsewhere
+        else outcome.server_versions.get(server, "built-in")
         for server in planned.servers_of(spec)
     }
 
@@ -204,7 +227,7 @@ def servers_of(spec: Spec, outcome: Outcome) -> dict[str, str]:
 def _formation(spec: Spec, outcome: Outcome) -> Formation:
     seconds = outcome.formation_s
     return Formation(
-        name=plan_of(spec).formation.name,
+        name=planned.formation_name(spec),
         seconds=seconds,
         ranks_per_s=spec.nranks / seconds if seconds else None,
         roots=count_roots(plan_of(spec).formation, spec.nranks, spec.roots) or None,
@@ -229,7 +252,7 @@ def _allgather(
     # Reads and writes are those of all that follows the formation.
     alone = len(plan_of(spec).steps) == 1 and not spec.groups
     reads = sum(worker.reads for worker in finished) if alone else None
-    algbw, busbw = bandwidth(n, gather.record_bytes, transfers, seconds)
+    algbw, busbw = bandwidth(spec.ranks_here, gather.record_bytes, transfers, seconds)
     cut_through = (
         "cut-through: it coalesces blocks and does not exercise a cost per step; not what NCCL does"
     )
@@ -324,7 +347,7 @@ def _memory(spec: Spec, outcome: Outcome, measured: Measured, finished: list[m.F
     servers = total(server.work for server in outcome.servers.values()).peak_rss_bytes or 0
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return Memory(
-        rss_bytes_per_rank=workers / spec.nranks,
+        rss_bytes_per_rank=workers / spec.ranks_here,
         peak_rss_bytes=workers + servers + own,
         kernel_socket_bytes=measured.kernel_socket_bytes,
     )
@@ -442,6 +465,6 @@ def _root_version(spec: Spec, outcome: Outcome) -> str | None:
     )
     return (
         f"the root is {outcome.server_versions['root']}, which {how}, while the ranks stagger and "
-        f"retry as formation {formation.name} does, like those of other releases: formation "
+        f"retry as formation {planned.formation_name(spec)} does, like those of other releases: formation "
         f"{fitting} goes with this root"
     )

@@ -71,6 +71,7 @@ def diagnose(spec: Spec, outcome: Outcome) -> tuple[RunError, int]:
 
 _NOT_STARTED = {
     "never-started": "the rank never started",
+    "external": "the rank is external, and the program that should be it has not come, or stands",
     "start-skew": "the rank had not started yet: --start-skew makes it late",
 }
 

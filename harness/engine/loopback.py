@@ -23,15 +23,24 @@ from harness.engine import assemble
 from harness.engine.diagnose import diagnose, wrong_data
 from harness.engine.kernel import KernelMemory
 from harness.engine.local import charges
+from harness.external.endpoints import external_root, external_servers, external_store
 from harness.external.libnccl import find_library
+from harness.external.torch_store import refuse_missing_torch
 from harness.planned import group_roots, plan_of, servers_of
 from harness.preflight.arithmetic import Demand, Layout, fit, refusal
-from harness.preflight.case import Costs, Gathering
+from harness.preflight.case import Costs, Gathering, Server
 from harness.preflight.machine import Machine, read_machine
 from harness.report.progress import Progress
 from harness.results.environment import Environment, read_environment
 from harness.results.schema import RunError, RunResult, RunWarning
-from harness.results.storage import Pids, check_writable, save, save_pids
+from harness.results.storage import (
+    Pids,
+    Rendezvous,
+    check_writable,
+    save,
+    save_pids,
+    save_rendezvous,
+)
 from harness.spec import ServerKill, Spec, WorkerKill
 
 
@@ -40,6 +49,7 @@ def demand(spec: Spec, machine: Machine) -> Demand:
     initialization, n = plan_of(spec), spec.nranks
     formation = initialization.formation
     store, root = (name in servers_of(spec) for name in ("store", "root"))
+    elsewhere = external_servers(spec)
     # A group's ring, and the listeners beside it; one more while a root answers.
     kinds, listeners = len(spec.groups), len(initialization.listeners)
     formed = formation.formed_descriptors + listeners
@@ -62,8 +72,8 @@ def demand(spec: Spec, machine: Machine) -> Demand:
         listeners_per_rank=(formation.listeners + listeners) * (1 + kinds),
         p2p_connections_per_rank=barrier_rounds + 2 * kinds,
         group_roots=len(group_roots(spec)),
-        uses_store="builtin" if store else "none",
-        uses_root="builtin" if root else "none",
+        uses_store=_uses(store, "store" in elsewhere),
+        uses_root=_uses(root, "root" in elsewhere),
         nroots=spec.roots if formation.ranks_per_root else nroots,
         ranks_per_root=formation.ranks_per_root,
         threads_per_root=int(spec.root.startswith("libnccl")),
@@ -76,6 +86,12 @@ def demand(spec: Spec, machine: Machine) -> Demand:
         workers=spec.workers,
         window=spec.start_window,
     )
+
+
+def _uses(needed: bool, is_external: bool) -> Server:
+    if not needed:
+        return "none"
+    return "external" if is_external else "builtin"
 
 
 def _gathering(gather: Gather, n: int, steps: int | None) -> Gathering:
@@ -162,7 +178,9 @@ def run(spec: Spec, progress: Progress) -> RunResult:
             f"store cannot hold {spec.nranks} of them with {machine.nofile_hard} descriptors"
         )
         warnings.append(RunWarning(code="store-not-kept", text=text))
-    controller = Controller(spec, placement, watch.update, watch.pids, charged, keep_store)
+    controller = Controller(
+        spec, placement, watch.update, watch.pids, watch.rendezvous, charged, keep_store
+    )
     outcome = asyncio.run(controller.run())
     kernel.sample()
     measured = assemble.Measured(
@@ -200,16 +218,59 @@ def refuse_impossible(spec: Spec) -> None:
     _refuse_groups(spec)
     if spec.root != "builtin" and "root" not in servers:
         raise UsageError(
-            f"--root {spec.root}: formation {formation.name} has no root, but a {formation.server}"
+            f"--root {spec.root}: formation {formation_name(spec)} has no root, but a {formation.server}"
         )
-    if spec.root != "builtin" and spec.ip == "6":
-        raise UsageError("--root libnccl: the real root listens on 127.0.0.1; leave --ip 6 out")
+    for flag, server in (("--root", spec.root), ("--store", spec.store)):
+        if (server == "torch" or server.startswith("libnccl")) and spec.ip == "6":
+            raise UsageError(
+                f"{flag} {server}: the real {flag[2:]} listens on an IPv4 address; leave --ip 6 out"
+            )
+    if spec.store != "builtin" and "store" not in servers:
+        raise UsageError(
+            f"--store {spec.store}: formation {formation_name(spec)} has no store, but a root"
+        )
+    if spec.store == "torch":
+        refuse_missing_torch()
+    _refuse_external(spec)
+    _refuse_external_ranks(spec)
     if spec.root.startswith("libnccl"):
         find_library(spec.root.partition(":")[2] or None)
     for fault in spec.inject:
         if isinstance(fault, ServerKill) and fault.server not in servers:
             raise UsageError(
-                f"--inject {fault.server}:kill: formation {formation.name} has no {fault.server}"
+                f"--inject {fault.server}:kill: formation {formation_name(spec)} has no {fault.server}"
+            )
+
+
+def _refuse_external(spec: Spec) -> None:
+    """Raise UsageError for servers at an address that cannot serve the run."""
+    external_store(spec)
+    if external_root(spec) is not None:
+        plan = plan_of(spec)
+        nroots = count_roots(plan.formation, spec.nranks, spec.roots) + len(group_roots(spec))
+        if nroots > 1 or spec.restarts:
+            raise UsageError(
+                f"--root {spec.root}: it is one root for one formation, and this run needs "
+                f"{nroots * (spec.restarts + 1)}"
+            )
+    for fault in spec.inject:
+        if isinstance(fault, ServerKill) and fault.server in external_servers(spec):
+            raise UsageError(
+                f"--inject {fault.server}:kill: the {fault.server} was not started here"
+            )
+
+
+def _refuse_external_ranks(spec: Spec) -> None:
+    """Raise UsageError for AllGathers in which records cannot be told apart as they come."""
+    if not spec.external_ranks:
+        return
+    for gather in plan_of(spec).gathers:
+        schedule = gather.schedule
+        if schedule.flow != "lockstep" or schedule.peers(spec.nranks):
+            raise UsageError(
+                f"--external-ranks: nobody knows an external rank's record before it has come, and "
+                f"{schedule.name} does not bring records one by one: use --allgather ring or "
+                "another in lockstep"
             )
 
 
@@ -249,7 +310,7 @@ def _refuse_roots(spec: Spec) -> None:
     several = [each.name for each in FORMATIONS.values() if each.ranks_per_root]
     use = f"--formation {' or '.join(several)}" if spec.plan is None else f"a plan with {MULTIROOT}"
     raise UsageError(
-        f"--roots {spec.roots}: formation {formation.name} has {has}; leave --roots out, or use "
+        f"--roots {spec.roots}: formation {formation_name(spec)} has {has}; leave --roots out, or use "
         f"{use}"
     )
 
@@ -332,6 +393,18 @@ class _Watch:
                 ),
                 self._spec.out,
             )
+
+    def rendezvous(self, rendezvous: Rendezvous) -> None:
+        """Tell external ranks where the others are, on stderr and in the output folder."""
+        where = [f"store {rendezvous.store}"] if rendezvous.store else []
+        where += [f"root {root}" for root in rendezvous.roots]
+        self._progress.note(
+            f"external ranks {', '.join(map(str, rendezvous.external_ranks[:16]))} of "
+            f"{rendezvous.nranks} may come: {', '.join(where[:4])}, magic {rendezvous.magic}, "
+            f"communicator {rendezvous.comm}"
+        )
+        if self._spec.out is not None:
+            save_rendezvous(rendezvous, self._spec.out)
 
     def update(self, controller: Controller) -> None:
         """After a progress message."""

@@ -8,6 +8,7 @@ ASCII layout, never a colour. Adds nothing to a result that is not in it, and co
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from harness.groups import format_groups
 from harness.report.failure import failure_lines, printable
 from harness.results.environment import Environment
 from harness.results.schema import AllGather, Phase, RunResult
@@ -87,6 +88,10 @@ def _of_spec(spec: Spec, result: RunResult) -> list[str]:
         lines.append(f"hop-delay {spec.hop_delay_s:g} s{near}")
     if spec.start_skew is not None:
         lines.append(f"start-skew {format_skew(spec.start_skew)}")
+    if spec.groups:
+        lines.append(f"groups {printable(format_groups(spec.groups))} by {spec.group_init}")
+    if spec.external_ranks:
+        lines.append(f"external ranks {' '.join(map(str, spec.external_ranks[:32]))}")
     if spec.inject:
         lines.append(f"injected {' '.join(map(format_injection, spec.inject))}")
     return lines
@@ -157,7 +162,8 @@ def _allgathers(result: RunResult) -> list[str]:
         ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"),
         ("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", ""),
     ]
-    rows = [*head, *(_nccl_tests_row(gather, result.nranks) for gather in result.allgathers)]
+    ranks = result.nranks if result.spec is None else result.spec.ranks_here
+    rows = [*head, *(_nccl_tests_row(gather, ranks) for gather in result.allgathers)]
     # Data lines carry no comment sign, and say at their end which AllGather and how much of it.
     names = ["allgather", "", *(printable(gather.name) for gather in result.allgathers)]
     steps = ["steps", "", *map(_steps, result.allgathers)]

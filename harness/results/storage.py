@@ -1,4 +1,5 @@
-"""A run's directory: result.json, ranks.npz (each rank's time per phase) and pids.json.
+"""A run's directory: result.json, ranks.npz (each rank's time per phase), pids.json and, where
+there are external ranks, rendezvous.json.
 
 Files appear whole or not at all: they are written beside their place and renamed. result.json comes
 last, so where it is, the others belong to it. What the system refuses is a UsageError with its
@@ -22,6 +23,7 @@ from harness.results.schema import RunResult, from_json, to_json
 RESULT_FILE = "result.json"
 RANKS_FILE = "ranks.npz"
 PIDS_FILE = "pids.json"
+RENDEZVOUS_FILE = "rendezvous.json"
 
 
 class Pids(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +33,25 @@ class Pids(msgspec.Struct, frozen=True, kw_only=True):
     root: int | None = None
     store: int | None = None
     workers: list[int] = []
+
+
+class Rendezvous(msgspec.Struct, frozen=True, kw_only=True):
+    """What an external rank has to know to join the others."""
+
+    nranks: int
+    external_ranks: list[int]
+    magic: str
+    """Of every connection between ranks, hexadecimal."""
+    comm: str
+    """Name of the communicator, part of its keys in a store."""
+    roots: list[str]
+    """HOST:PORT of each."""
+    unique_ids: list[str]
+    """Theirs, 128 bytes in hexadecimal."""
+    check_in_bytes: int | None
+    """What the roots take for a check-in: 64, 172 or 176; null without a root."""
+    store: str | None
+    """HOST:PORT; null without one."""
 
 
 def check_writable(directory: str | os.PathLike[str]) -> None:
@@ -45,7 +66,7 @@ def check_writable(directory: str | os.PathLike[str]) -> None:
         with probe.open("wb") as file:
             file.write(b"?")
         probe.unlink()
-        for name in (RESULT_FILE, RANKS_FILE, PIDS_FILE):
+        for name in (RESULT_FILE, RANKS_FILE, PIDS_FILE, RENDEZVOUS_FILE):
             (path / name).unlink(missing_ok=True)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         _remove(probe)
@@ -83,11 +104,19 @@ def save(
 
 def save_pids(pids: Pids, directory: str | os.PathLike[str]) -> None:
     """Write pids.json. Raises UsageError."""
-    path = Path(directory)
+    _save_json(pids, Path(directory) / PIDS_FILE)
+
+
+def save_rendezvous(rendezvous: Rendezvous, directory: str | os.PathLike[str]) -> None:
+    """Write rendezvous.json. Raises UsageError."""
+    _save_json(rendezvous, Path(directory) / RENDEZVOUS_FILE)
+
+
+def _save_json(value: msgspec.Struct, path: Path) -> None:
     try:
-        _write(path / PIDS_FILE, msgspec.json.format(msgspec.json.encode(pids)) + b"\n")
+        _write(path, msgspec.json.format(msgspec.json.encode(value)) + b"\n")
     except (OSError, ValueError) as error:
-        raise UsageError(f"cannot write process ids to {_name(path)}: {_reason(error)}") from error
+        raise UsageError(f"cannot write {_name(path)}: {_reason(error)}") from error
 
 
 def load(directory: str | os.PathLike[str]) -> tuple[RunResult, dict[str, npt.NDArray[np.float64]]]:
