@@ -7,7 +7,8 @@ import click
 from emucoll.errors import UsageError
 from harness.cli.options import complain, failed_document, finish, make_spec, spec_options
 from harness.control.loops import LOOP
-from harness.engine.loopback import lay_out, refuse_impossible, refuse_missing_worker
+from harness.engine.loopback import lay_out
+from harness.engine.refuse import refuse_impossible, refuse_missing_worker
 from harness.preflight.arithmetic import Layout
 from harness.report.doctor import render_doctor
 from harness.report.failure import render_failure

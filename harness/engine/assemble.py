@@ -465,6 +465,6 @@ def _root_version(spec: Spec, outcome: Outcome) -> str | None:
     )
     return (
         f"the root is {outcome.server_versions['root']}, which {how}, while the ranks stagger and "
-        f"retry as formation {planned.formation_name(spec)} does, like those of other releases: formation "
-        f"{fitting} goes with this root"
+        f"retry as formation {planned.formation_name(spec)} does, like those of other releases: "
+        f"formation {fitting} goes with this root"
     )
