@@ -62,7 +62,7 @@ def test_several_kinds_several_times() -> None:
     assert result.restarts[-1].connections == 24 * 6 + 3
     root = result.work.root
     assert root is not None
-    assert root.connections == 3 * (24 * 3 + 3), "of all bring-ups"
+    assert root.connections == 3 * (24 * 3 + 3 + 24 * 3), "check-ins and answers of all bring-ups"
 
 
 @pytest.mark.parametrize("formation", ["tcpstore", "nccl-root", "nccl-root-2.22", "nccl-multiroot"])
