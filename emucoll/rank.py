@@ -7,7 +7,7 @@ not know of workers, processes, results or other ranks' memory.
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -96,7 +96,7 @@ class Rank:
     peer: int | str | None = None
     youngest: Span | None = None
     """The span opened last of those that are still open."""
-    kept: list[Closable] = field(default_factory=list)
+    kept: tuple[Closable, ...] = ()
     """Connections beside the ring's that it holds for the communicator's life."""
 
     members: Sequence[int] | None = None

@@ -41,7 +41,7 @@ class PyTorchStart:
         """One rank's part; it keeps its connection to the store."""
         with rank.span("pytorch.store", peer="store"):
             client = await StoreClient.open(rank, job, pytorch_pauses)
-            rank.kept.append(client)
+            rank.kept = (*rank.kept, client)
         with rank.span("pytorch.init", peer="store"):
             await client.add(COUNT_KEY, 1)
         r, n, nroots = rank.rank, job.nranks, len(job.roots)

@@ -6,7 +6,6 @@ the reports.
 """
 
 import asyncio
-import contextlib
 import gc
 import math
 import random
@@ -16,37 +15,18 @@ import traceback
 from array import array
 from collections import Counter
 from contextvars import copy_context
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from emucoll.collectives.driver import Collective, run
-from emucoll.collectives.schedule import NEXT, PREV, Traffic
-from emucoll.collectives.table import RecordTable
 from emucoll.errors import ConnectionClosed, EmucollError, NetworkError
 from emucoll.loading import look_in
-from emucoll.net.base import Address, Listener
-from emucoll.net.delay import LateChannel, make_network
+from emucoll.net.delay import make_network
 from emucoll.net.tcp import TcpClock
-from emucoll.p2p import PointToPoint, RingPeers, barrier
-from emucoll.plans.local import Data, compiled
-from emucoll.plans.steps import (
-    REST,
-    RING,
-    Barrier,
-    Gather,
-    Local,
-    Step,
-    host_of,
-    under_timers,
-)
-from emucoll.rank import Job, Rank, Ring
+from emucoll.rank import Job, Rank
 from emucoll.trace import IDLE, Metered, Trace, current_rank, enter_rank
-from emucoll.wire.address import ADDRESS_BYTES, pack_address, unpack_address
+from emucoll.wire.address import unpack_address
 from emucoll.wire.nccl import layout_of_size, unpack_unique_ids
-from harness.control.groups import Groups, Parent
-from harness.control.inject import InjectedFault, RankFaults
+from harness.control.initialization import Initialization
+from harness.control.inject import RankFaults
 from harness.control.link import Link
 from harness.control.loops import run_loop
 from harness.control.messages import (
@@ -60,7 +40,6 @@ from harness.control.messages import (
     Dump,
     Finished,
     Formed,
-    Gathered,
     Prepared,
     Progress,
     RankFailed,
@@ -71,7 +50,7 @@ from harness.control.messages import (
     WaitingRanks,
 )
 from harness.control.skew import skew_s
-from harness.planned import extent_of, locals_of, plan_of
+from harness.planned import plan_of
 from harness.work import Work
 
 PROGRESS_S = 0.5
@@ -81,37 +60,6 @@ EXTERNAL = "external"
 ADMISSION = "admission"
 START_SKEW = "start-skew"
 _PEERS: dict[object, int] = {None: NO_PEER, "root": PEER_ROOT, "store": PEER_STORE, "all": PEER_ALL}
-
-
-@dataclass(slots=True)
-class _Call:
-    """One AllGather of all the worker's ranks."""
-
-    gather: Gather
-    collective: Collective
-    left: int
-    """Ranks that are not through."""
-    began_s: float = 0.0
-    ended_s: float = 0.0
-
-    def traffic(self) -> Traffic:
-        """What each rank sends in it."""
-        collective = self.collective
-        return self.gather.schedule.traffic(
-            collective.n, collective.rounds, self.gather.record_bytes
-        )
-
-    def report(self, ranks: int) -> Gathered:
-        """What came of it, of all `ranks` that went through."""
-        wrong = self.collective.wrong
-        return Gathered(
-            began_s=self.began_s,
-            ended_s=self.ended_s,
-            wrong=wrong.count,
-            wrong_blocks=wrong.named,
-            blocks=ranks * self.traffic().blocks,
-            learned=self.collective.table.learned,
-        )
 
 
 class Worker:
@@ -124,12 +72,6 @@ class Worker:
         self._spec = setup.spec
         look_in(setup.folder)
         self._plan = plan_of(self._spec)
-        self._extent = extent_of(self._spec)
-        self._timers = list(under_timers(self._plan.steps))
-        self._has_barrier = self._plan.has_addresses(self._extent, self._spec.steps)
-        self._calls: dict[str, _Call] = {}
-        self._loops = self._compile()
-        self._p2p: dict[int, PointToPoint] = {}
         self._faults = RankFaults(self._spec, self._plan)
         self._trace = Trace(setup.count)
         self._network = make_network(setup.source, self._spec.hop_delay_s, self._trace.to_loop)
@@ -151,8 +93,9 @@ class Worker:
             )
             for slot, r in enumerate(range(setup.first, setup.first + setup.count))
         ]
-        self._groups = Groups(self._spec, self._plan, self._ranks, self._since_start_s, self._work)
-        self._rings: list[Ring | None] = [None] * setup.count
+        self._initialization = Initialization(
+            setup, self._ranks, self._faults, self._since_start_s, self._when_formed
+        )
         self._external = {
             rank - setup.first for rank in self._spec.external_ranks if rank - setup.first >= 0
         }
@@ -161,10 +104,8 @@ class Worker:
         """Ranks that run here: all of the worker's but the external ones."""
         for slot in self._external.intersection(range(setup.count)):
             self._ranks[slot].phase = self._trace.phase(EXTERNAL)
-        self._listeners: list[dict[str, Listener]] = [{} for _ in range(setup.count)]
         self._tasks: set[asyncio.Task[None]] = set()
         self._totals = array("d", bytes(8 * setup.count))
-        self._job: Job | None = None
         loop = asyncio.get_running_loop()
         self._begin: asyncio.Future[None] = loop.create_future()
         self._failed = False
@@ -183,7 +124,7 @@ class Worker:
             case Start():
                 self._start(message)
             case Records():
-                self._make_tables(message.addresses)
+                self._take_records(message.addresses)
             case Begin():
                 self._began = self._clock.now()
                 counters = self._network.counters
@@ -203,7 +144,7 @@ class Worker:
     def _start(self, start: Start) -> None:
         spec = self._spec
         roots = unpack_unique_ids(start.unique_ids)
-        self._job = Job(
+        job = Job(
             nranks=spec.nranks,
             magic=roots[0].magic if roots else self._setup.magic,
             comm=self._setup.comm,
@@ -216,7 +157,7 @@ class Worker:
             deadline_s=spec.deadline_s,
             attempt=self._setup.attempt,
         )
-        self._groups.start(unpack_unique_ids(start.group_ids))
+        self._initialization.start(job, unpack_unique_ids(start.group_ids))
         self._cpu_before = _cpu_s()
         self._started = self._clock.now()
         self._ticker = asyncio.create_task(self._tick())
@@ -286,7 +227,7 @@ class Worker:
         wall = self._trace.wall
         began = self._started + wall[self._admission][rank.slot] + wall[self._skew][rank.slot]
         try:
-            await self._initialize(rank)
+            await self._initialization.run(rank)
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -297,180 +238,25 @@ class Worker:
         if self._gathered == self._own:
             self._link.send(self._finished())
 
-    async def _initialize(self, rank: Rank) -> None:
-        """The plan: its formation, and its steps under the timers by which NCCL counts them. The
-        bootstrap begins with the formation.
-        """
-        if self._plan.front is not None:
-            assert self._job is not None
-            with rank.span(self._plan.front.name):
-                await self._plan.front.start(rank, self._job)
-        timers = self._timers
-        bootstrap: list[Step] = []
-        if timers and timers[0][0] == "bootstrap":
-            bootstrap, timers = timers[0][1], timers[1:]
-        with rank.span("bootstrap"):
-            ring = await self._form(rank)
-            for step in bootstrap:
-                await self._run_step(rank, ring, step)
-        for timer, steps in timers:
-            with contextlib.nullcontext() if timer == REST else rank.span(timer):
-                for step in steps:
-                    await self._run_step(rank, ring, step)
-        if self._spec.groups:
-            await self._bring_up_groups(rank, ring)
-
     def _since_start_s(self) -> float:
         return self._clock.now() - self._started
 
-    def _point_to_point(self, rank: Rank) -> PointToPoint:
-        """A rank's, in the communicator of all ranks."""
-        assert self._job is not None
-        ends = self._p2p.get(rank.slot)
-        if ends is None:
-            apart = any(
-                isinstance(step, Barrier) and step.tagged_apart for step in self._plan.steps
-            )
-            listener = self._listeners[rank.slot][self._plan.p2p]
-            ends = self._p2p[rank.slot] = PointToPoint(rank, self._job, listener, apart)
-        return ends
-
-    async def _bring_up_groups(self, rank: Rank, ring: Ring) -> None:
-        assert self._job is not None
-        p2p = self._plan.p2p
-        parent = Parent(
-            self._job, ring, self._point_to_point(rank), lambda peer: self._address(p2p, peer)
-        )
-        with rank.span("groups"):
-            await self._groups.bring_up(rank, parent)
-
-    async def _form(self, rank: Rank) -> Ring:
-        """Formation, the listeners that are opened after it, and the harness's barrier."""
-        assert self._job is not None
-        if self._faults.raises(rank.rank):
-            raise InjectedFault(f"injected: rank {rank.rank} raises")
-        ring = await self._plan.formation.form(rank, self._job)
-        self._rings[rank.slot] = ring
-        listeners = self._listeners[rank.slot]
-        listeners[RING] = ring.listener
-        if self._plan.listeners:
-            with rank.span("bootstrap.listen"):
-                listeners.update((name, rank.network.listen()) for name in self._plan.listeners)
-        self._set_hops(rank.rank, ring)
-        if not self._setup.keep_store:
-            while rank.kept:
-                rank.kept.pop().close()
+    async def _when_formed(self, rank: Rank) -> None:
+        """One more rank has formed: another may start; it waits until all of the run have."""
         self._formed += 1
         if self._formed == self._own:
             self._link.send(self._all_formed())
         self._admit()
         with rank.span("bootstrap.barrier", peer="all"):
             await self._begin
-        largest = max((gather.record_bytes for gather in self._plan.gathers), default=0)
-        for channel in (ring.next, ring.prev):
-            channel.bound = max(channel.bound, largest)
-        return ring
-
-    async def _run_step(self, rank: Rank, ring: Ring, step: Step) -> None:
-        match step:
-            case Gather():
-                with rank.span(step.phase, peer=(rank.rank - 1) % self._spec.nranks):
-                    await self._gather(rank, ring, self._calls[step.phase])
-            case Local():
-                await self._work(rank, step)
-            case Barrier() if self._has_barrier:
-                with rank.span(step.phase):
-                    await self._pass_barrier(rank)
-
-    async def _work(self, rank: Rank, local: Local) -> None:
-        """Its own loops, or the time that they are charged."""
-        charged_s = self._setup.charges.get(local.phase)
-        if charged_s is None:
-            with rank.span(local.phase):
-                local.work.run(self._loops[local.phase], rank.rank, self._extent)
-            return
-        wall = self._trace.wall[self._trace.phase(local.phase)]
-        before = wall[rank.slot]
-        with rank.span(local.phase):
-            await self._clock.sleep(charged_s)
-        wall[rank.slot] = before + charged_s  # not how late a busy process woke it
-
-    async def _pass_barrier(self, rank: Rank) -> None:
-        p2p, members = self._plan.p2p, host_of(rank.rank, self._extent)
-        ends = self._point_to_point(rank)
-        await barrier(rank, ends, members, lambda peer: self._address(p2p, peer))
-
-    def _set_hops(self, rank: int, ring: Ring) -> None:
-        """Neighbours on one emulated host are nearer."""
-        spec = self._spec
-        if spec.intra_host_delay_s is None:
-            return
-        for channel, peer in ((ring.next, rank + 1), (ring.prev, rank - 1)):
-            same = rank // spec.ranks_per_host == peer % spec.nranks // spec.ranks_per_host
-            if same and isinstance(channel, LateChannel):
-                channel.delay_s = spec.intra_host_delay_s
-
-    async def _gather(self, rank: Rank, ring: Ring, call: "_Call") -> None:
-        if not call.began_s:
-            call.began_s = self._clock.now() - self._started
-        lines = {NEXT: ring.next, PREV: ring.prev}
-        peers: RingPeers | None = None
-        is_last = call.gather is self._plan.gathers[-1]
-        flips = self._faults.flips(rank.rank) if is_last else None
-        if call.gather.schedule.peers(self._spec.nranks):
-            assert self._job is not None
-            peers = RingPeers(
-                rank, self._job, ring.listener, lambda peer: self._address(RING, peer), flips
-            )
-        elif flips is not None:
-            lines[NEXT] = flips(ring.next)
-        if self._setup.kill_at_first_block:
-            lines[PREV] = self._faults.killing(ring.prev)
-        await run(rank, lines, call.collective, peers)
-        call.left -= 1
-        if not call.left:
-            call.ended_s = self._clock.now() - self._started
-
-    def _address(self, listener: str, rank: int) -> Address:
-        """Where a rank listens, as an AllGather has brought it, byte for byte."""
-        book = self._plan.address_book(listener)
-        assert book is not None, "an AllGather before has brought the addresses"
-        index, at = book
-        record = self._calls[self._plan.gathers[index].phase].collective.table.record(rank)
-        return unpack_address(record[at : at + ADDRESS_BYTES])
 
     def _all_formed(self) -> Formed:
-        addresses = b"".join(
-            pack_address(listeners[name].address) if listeners else bytes(ADDRESS_BYTES)
-            for listeners in self._listeners
-            for name in self._plan.published
-        )
-        return Formed(addresses=addresses, seconds=self._clock.now() - self._started)
+        return Formed(addresses=self._initialization.published(), seconds=self._since_start_s())
 
-    def _compile(self) -> dict[str, Data]:
-        """By phase the data of the loops that ranks run themselves, which are compiled here."""
-        own = [each for each in locals_of(self._spec) if each.phase not in self._setup.charges]
-        for local in own:
-            compiled(local.work)
-        return {local.phase: local.work.data(self._extent) for local in own}
-
-    def _make_tables(self, addresses: bytes | None) -> None:
+    def _take_records(self, addresses: bytes | None) -> None:
         """Make the tables to verify against, then wait for the begin."""
-        spec, plan, n = self._spec, self._plan, self._spec.nranks
-        ranks = range(self._setup.first, self._setup.first + self._setup.count)
-        for index, gather in enumerate(plan.gathers):
-            rounds = gather.rounds(n, spec.steps)
-            reach = gather.schedule.reach(n, rounds)
-            table = RecordTable.derived(n, gather.record_bytes, spec.seed, index, ranks, reach)
-            for listener, at in gather.addresses:
-                assert addresses is not None, "the controller has everybody's address"
-                columns = np.frombuffer(addresses, dtype=np.uint8)
-                columns = columns.reshape(n, len(plan.published), ADDRESS_BYTES)
-                table.lay_over(columns[:, plan.published.index(listener)], at)
-            table.unknown.update(spec.external_ranks)
-            collective = Collective(gather.schedule, n, rounds, table)
-            self._calls[gather.phase] = _Call(gather, collective, self._own)
-        if any(gather.schedule.flow == "cut-through" for gather in plan.gathers):
+        self._initialization.make_tables(addresses, self._own)
+        if any(gather.schedule.flow == "cut-through" for gather in self._plan.gathers):
             self._let_pieces_pass_whole()
         self._link.send(Prepared())
 
@@ -478,7 +264,7 @@ class Worker:
         """Serve ranks in ring order, and let in what comes from the worker before only when nothing
         is inside.
         """
-        rings = [ring for ring in self._rings if ring is not None]
+        rings = [ring for ring in self._initialization.rings if ring is not None]
         inside = [
             (line, slot) for slot, ring in enumerate(rings) for line in (ring.next, ring.prev)
         ]
@@ -518,7 +304,7 @@ class Worker:
         )
         share = 0.0
         if self._began:
-            todo = self._own * sum(call.traffic().sent_bytes for call in self._calls.values())
+            todo = self._own * self._initialization.sent_bytes()
             sent = self._network.counters.bytes_sent - self._sent_before
             share = min(1.0, sent / todo) if todo else 1.0
         return Progress(
@@ -570,8 +356,8 @@ class Worker:
             skip = (*skip, START_SKEW)
         return Finished(
             total_s=now - self._started,
-            gathers=[call.report(self._own) for call in self._calls.values()],
-            groups=self._groups.report(),
+            gathers=self._initialization.gathered(self._own),
+            groups=self._initialization.groups_up(),
             phases={
                 name: wall.tobytes()
                 for name, wall in zip(trace.names, trace.wall, strict=True)

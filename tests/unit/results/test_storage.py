@@ -111,7 +111,7 @@ def test_process_ids_are_kept(tmp_path: Path) -> None:
     assert json.loads(text) == {"controller": 10, "root": None, "store": 11, "workers": [12, 13]}
     assert msgspec.json.decode(text, type=Pids).workers[1] == 13
     assert files(tmp_path) == ["pids.json"]
-    with pytest.raises(UsageError, match="cannot write .*pids.json"):
+    with pytest.raises(UsageError, match=r"cannot write .*pids\.json"):
         save_pids(Pids(), tmp_path / "missing")
 
 
