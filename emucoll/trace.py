@@ -10,10 +10,11 @@ Holds no view of what phases mean; the names come from the formations and follow
 lines.
 """
 
+import asyncio
 import time
 from array import array
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import ContextVar
+from functools import partial
 from typing import Any, Protocol
 
 LOOP = "loop"
@@ -49,6 +50,7 @@ class Trace:
         self.wall: list[array[float]] = [array("d", bytes(8 * count))]
         self.cpu: list[float] = [0.0]
         self._index = {LOOP: 0}
+        self._resumptions: dict[int, Callable[[], None]] = {}
         self._slot = 0
         self._last = time.thread_time()
         self.retries = 0
@@ -73,6 +75,13 @@ class Trace:
             self.cpu[self._slot] += now - self._last
             self._last = now
             self._slot = phase
+
+    def resumption(self, phase: int) -> Callable[[], None]:
+        """`switch` to `phase`: one object for all ranks."""
+        resumption = self._resumptions.get(phase)
+        if resumption is None:
+            resumption = self._resumptions[phase] = partial(self.switch, phase)
+        return resumption
 
     def to_loop(self) -> None:
         """From now on this thread's CPU belongs to no rank."""
@@ -101,6 +110,9 @@ class _Within(Trace):
 
     def switch(self, phase: int) -> None:
         self._whole.switch(phase)
+
+    def resumption(self, phase: int) -> Callable[[], None]:
+        return self._whole.resumption(phase)
 
 
 class Timed(Protocol):
@@ -160,9 +172,6 @@ class Span:
                 rank.phase, rank.peer = span._phase, span._peer
 
 
-_current: ContextVar["Timed | None"] = ContextVar("rank", default=None)
-
-
 class Metered(Coroutine[Any, Any, Any]):
     """A rank's coroutine, metered at every resumption; slowed down when the rank is injected to be
     slow.
@@ -175,6 +184,11 @@ class Metered(Coroutine[Any, Any, Any]):
         self._coroutine = coroutine
         self._rank = rank
         self._slow = rank.slow
+
+    @property
+    def rank(self) -> "Timed":
+        """Whose it is."""
+        return self._rank
 
     def send(self, value: Any) -> Any:
         """Resume."""
@@ -209,11 +223,8 @@ def slowly(call: Callable[[Any], Any], value: Any, factor: float) -> Any:
             pass
 
 
-def enter_rank(rank: "Timed") -> None:
-    """Say, in the context of a Task, that it and the Tasks it starts belong to `rank`."""
-    _current.set(rank)
-
-
-def current_rank() -> "Timed | None":
-    """The rank to which the running Task belongs."""
-    return _current.get()
+def current_rank(loop: asyncio.AbstractEventLoop | None = None) -> "Timed | None":
+    """The rank to which the running Task belongs, by its coroutine: no context for each rank."""
+    task = asyncio.current_task(loop)
+    coroutine = None if task is None else task.get_coro()
+    return coroutine.rank if isinstance(coroutine, Metered) else None

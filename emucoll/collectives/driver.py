@@ -6,9 +6,8 @@ receives it, and travels on as it came. It must not know which network it runs o
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol
 
 from emucoll.collectives.rings import HEADER_BYTES
@@ -49,33 +48,38 @@ class Collective:
     wrong: WrongBlocks = field(default_factory=WrongBlocks)
 
 
-async def run(
+def run(
     rank: Rank, lines: dict[Line, Channel], collective: Collective, peers: Peers | None = None
-) -> None:
-    """`rank`'s part of the collective, over the ring's `lines` and, where the schedule has peers,
-    over connections to them. Raises ConnectionClosed when a neighbour is lost.
+) -> Awaitable[object]:
+    """`rank`'s part of the collective, to be awaited at once, over the ring's `lines` and, where
+    the schedule has peers, over connections to them. Raises ConnectionClosed when a neighbour is
+    lost.
+
+    No coroutine itself: a hundred thousand ranks wait in here, and each frame counts.
     """
     schedule = collective.schedule
     if collective.rounds == 0:
-        return
+        return _nothing()
     if schedule.peers(collective.n):
         assert peers is not None, "this schedule needs more lines than the ring's"
-        await _over_peers(rank, peers, collective)
-    elif schedule.flow == "cut-through":
-        await _drive(rank, _cut_through(rank.rank, lines, collective))
-    else:
-        loops = [_lockstep(rank.rank, lines, collective, lane) for lane in range(schedule.lanes)]
-        await _drive(rank, *loops)
+        return _over_peers(rank, peers, collective)
+    if schedule.flow == "cut-through":
+        return _drive(rank, _cut_through(rank.rank, lines[PREV], lines[NEXT], collective))
+    return _drive(
+        rank,
+        *(_lockstep(rank.rank, lines, collective, lane) for lane in range(schedule.lanes)),
+    )
 
 
-async def _drive(rank: Rank, *loops: Coroutine[Any, Any, None]) -> None:
+async def _nothing() -> None:
+    """No round to run."""
+
+
+def _drive(rank: Rank, *loops: Coroutine[Any, Any, None]) -> Awaitable[object]:
     if rank.slow > 1:
         loops = tuple(Metered(loop, rank) for loop in loops)
-    resume: Callable[[], None] = partial(rank.trace.switch, rank.phase)
-    if len(loops) == 1:
-        await drive(loops[0], resume)
-    else:
-        await drive_all(loops, resume)
+    resume = rank.trace.resumption(rank.phase)
+    return drive(loops[0], resume) if len(loops) == 1 else drive_all(loops, resume)
 
 
 async def _lockstep(
@@ -123,13 +127,12 @@ def _first_difference(came: bytes, expected: bytes) -> str:
     return f"data differs from byte {at} on"
 
 
-async def _cut_through(rank: int, lines: dict[Line, Channel], collective: Collective) -> None:
-    """A ring only: one stream of blocks from PREV to NEXT."""
+async def _cut_through(rank: int, source: Channel, to: Channel, collective: Collective) -> None:
+    """A ring only: one stream of blocks from `source`, the rank before, `to` the next."""
     n, table = collective.n, collective.table
     size = table.record_bytes
     if not size:
         return
-    source, to = lines[PREV], lines[NEXT]
     to.send(table.record(rank))
     total = collective.rounds * size
     forward = total - size

@@ -13,7 +13,6 @@ only Channel waits are allowed.
 import asyncio
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
-from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from emucoll.errors import DriveError
@@ -188,23 +187,28 @@ def _begin_wait() -> tuple[object, Callable[[None], object]]:
     return future, wake
 
 
+class _Tells(Protocol):
+    """Who hears what becomes of a driven coroutine: one object a drive, not two bound methods."""
+
+    def returned(self, result: Any, /) -> None: ...
+    def failed(self, error: BaseException, /) -> None: ...
+
+
 class _Drive:
     """One coroutine stepped from reader and writer callbacks."""
 
-    __slots__ = ("coroutine", "failed", "resume", "returned", "send", "step")
+    __slots__ = ("coroutine", "resume", "send", "step", "teller")
 
     def __init__(
         self,
         coroutine: Coroutine[Any, Any, Any],
-        returned: Callable[[Any], object],
-        failed: Callable[[BaseException], object],
+        teller: "_Tells",
         resume: Callable[[], object] | None = None,
     ) -> None:
-        """`returned` and `failed` hear what becomes of it."""
+        """`teller` hears what becomes of it."""
         self.coroutine = coroutine
         self.send = coroutine.send
-        self.returned = returned
-        self.failed = failed
+        self.teller = teller
         self.resume = resume
         self.step = self._step if resume is None else self._metered_step
 
@@ -219,9 +223,9 @@ class _Drive:
         try:
             waits_for = self.send(None)
         except StopIteration as stop:
-            self.returned(stop.value)
+            self.teller.returned(stop.value)
         except BaseException as error:
-            self.failed(error)
+            self.teller.failed(error)
             if not isinstance(error, Exception):
                 raise
         else:
@@ -236,7 +240,7 @@ class _Drive:
             _describe_wait(self.coroutine, waits_for),
         )
         self.coroutine.close()
-        self.failed(error)
+        self.teller.failed(error)
 
 
 def _describe_wait(coroutine: object, waits_for: object) -> str:
@@ -273,8 +277,7 @@ async def drive(coroutine: Coroutine[Any, Any, T], resume: Callable[[], object] 
     the coroutine is closed: so `asyncio.timeout` goes around `drive`, not inside.
     """
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    teller = _Teller(future)  # one for a rank: closures would take a quarter of a KiB more
-    _Drive(coroutine, teller.returned, teller.failed, resume).step(None)
+    _Drive(coroutine, _Teller(future), resume).step(None)
     try:
         return await future
     finally:
@@ -305,28 +308,34 @@ async def drive_all(
     error ends the others.
     """
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    results: list[Any] = [None] * len(coroutines)
-    running = len(coroutines)
-
-    def returned(index: int, result: T) -> None:
-        nonlocal running
-        results[index] = result
-        running -= 1
-        if not running and not future.done():
-            future.set_result(None)
-
-    def failed(error: BaseException) -> None:
-        if not future.done():
-            future.set_exception(error)
-
+    left = [len(coroutines)]
+    tellers = [_OneOf(future, left) for _ in coroutines]
     try:
-        for index, coroutine in enumerate(coroutines):
-            _Drive(coroutine, partial(returned, index), failed, resume).step(None)
+        for coroutine, teller in zip(coroutines, tellers, strict=True):
+            _Drive(coroutine, teller, resume).step(None)
         await future
     finally:
         for coroutine in coroutines:
             coroutine.close()
-    return results
+    return [teller.result for teller in tellers]
+
+
+class _OneOf(_Teller):
+    """Tells a Future when the last of several has returned."""
+
+    __slots__ = ("_left", "result")
+
+    def __init__(self, future: "asyncio.Future[None]", left: list[int]) -> None:
+        """`left`: how many of them have not returned, shared by all."""
+        super().__init__(future)
+        self._left = left
+        self.result: Any = None
+
+    def returned(self, result: object) -> None:
+        self.result = result
+        self._left[0] -= 1
+        if not self._left[0]:
+            super().returned(None)
 
 
 def begin_drive(
@@ -335,11 +344,19 @@ def begin_drive(
     """As `drive`, for whoever does not wait for it: the coroutine runs to its first wait now, and
     what it raises goes to `failed`. To end it, close it. No Task and no Future.
     """
-    _Drive(coroutine, _ended, failed).step(None)
+    _Drive(coroutine, _Unawaited(failed)).step(None)
 
 
-def _ended(_: None) -> None:
-    """Nobody waits for what a coroutine returns."""
+class _Unawaited:
+    """Nobody waits for what the coroutine returns."""
+
+    __slots__ = ("failed",)
+
+    def __init__(self, failed: Callable[[BaseException], None]) -> None:
+        self.failed = failed
+
+    def returned(self, result: object) -> None:
+        """Nobody to tell."""
 
 
 async def within(limit_s: float, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -7,6 +7,7 @@ once a worker. It must not know the controller, nor when ranks are admitted.
 
 import contextlib
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -179,11 +180,15 @@ class Initialization:
         with rank.span("bootstrap"):
             ring = await self._form(rank)
             for step in bootstrap:
-                await self._run_step(rank, ring, step)
+                with self._span(rank, step):
+                    await self._do(rank, ring, step)
+                self._done(step)
         for timer, steps in timers:
             with contextlib.nullcontext() if timer == REST else rank.span(timer):
                 for step in steps:
-                    await self._run_step(rank, ring, step)
+                    with self._span(rank, step):
+                        await self._do(rank, ring, step)
+                    self._done(step)
         if self._spec.groups:
             with rank.span("groups"):
                 p2p = self.plan.p2p
@@ -223,20 +228,40 @@ class Initialization:
             if same and isinstance(channel, LateChannel):
                 channel.delay_s = spec.intra_host_delay_s
 
-    async def _run_step(self, rank: Rank, ring: Ring, step: Step) -> None:
+    def _span(self, rank: Rank, step: Step) -> AbstractContextManager[None]:
+        if isinstance(step, Local):  # which times itself
+            return contextlib.nullcontext()
+        peer = (rank.rank - 1) % self._spec.nranks if isinstance(step, Gather) else None
+        return rank.span(step.phase, peer)
+
+    def _do(self, rank: Rank, ring: Ring, step: Step) -> Awaitable[object]:
+        """A step, to be awaited at once. No coroutine itself: while an AllGather runs all ranks
+        wait in here.
+        """
         match step:
             case Gather():
-                with rank.span(step.phase, peer=(rank.rank - 1) % self._spec.nranks):
-                    await self._gather(rank, ring, self._calls[step.phase])
+                return self._gather(rank, ring, self._calls[step.phase])
             case Local():
-                await self._work(rank, step)
-            case Barrier() if self._has_barrier:
-                p2p, members = self.plan.p2p, host_of(rank.rank, self._extent)
-                ends = self._point_to_point(rank)
-                with rank.span(step.phase):
-                    await barrier(rank, ends, members, lambda peer: self._address(p2p, peer))
+                return self._work(rank, step)
+            case Barrier():
+                return self._barrier(rank)
 
-    async def _gather(self, rank: Rank, ring: Ring, call: _Call) -> None:
+    def _done(self, step: Step) -> None:
+        """A rank is through with it."""
+        if isinstance(step, Gather):
+            call = self._calls[step.phase]
+            call.left -= 1
+            if not call.left:
+                call.ended_s = self._since_start_s()
+
+    async def _barrier(self, rank: Rank) -> None:
+        if not self._has_barrier:
+            return
+        p2p, members = self.plan.p2p, host_of(rank.rank, self._extent)
+        ends = self._point_to_point(rank)
+        await barrier(rank, ends, members, lambda peer: self._address(p2p, peer))
+
+    def _gather(self, rank: Rank, ring: Ring, call: _Call) -> Awaitable[object]:
         if not call.began_s:
             call.began_s = self._since_start_s()
         lines = {NEXT: ring.next, PREV: ring.prev}
@@ -251,10 +276,7 @@ class Initialization:
             lines[NEXT] = flips(ring.next)
         if self._setup.kill_at_first_block:
             lines[PREV] = self._faults.killing(ring.prev)
-        await run(rank, lines, call.collective, peers)
-        call.left -= 1
-        if not call.left:
-            call.ended_s = self._since_start_s()
+        return run(rank, lines, call.collective, peers)
 
     async def _work(self, rank: Rank, local: Local) -> None:
         """Its own loops, or the time that they are charged."""

@@ -14,7 +14,6 @@ import sys
 import traceback
 from array import array
 from collections import Counter
-from contextvars import copy_context
 from typing import Any
 
 from emucoll.errors import ConnectionClosed, EmucollError, NetworkError
@@ -22,7 +21,7 @@ from emucoll.loading import look_in
 from emucoll.net.delay import make_network
 from emucoll.net.tcp import TcpClock
 from emucoll.rank import Job, Rank
-from emucoll.trace import IDLE, Metered, Trace, current_rank, enter_rank
+from emucoll.trace import IDLE, Metered, Trace, current_rank
 from emucoll.wire.address import unpack_address
 from emucoll.wire.nccl import layout_of_size, unpack_unique_ids
 from harness.control.initialization import Initialization
@@ -105,6 +104,7 @@ class Worker:
         for slot in self._external.intersection(range(setup.count)):
             self._ranks[slot].phase = self._trace.phase(EXTERNAL)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._forget = self._tasks.discard
         self._totals = array("d", bytes(8 * setup.count))
         loop = asyncio.get_running_loop()
         self._begin: asyncio.Future[None] = loop.create_future()
@@ -215,13 +215,9 @@ class Worker:
 
     def _launch(self, rank: Rank) -> None:
         rank.phase = self._trace.phase(IDLE)
-        context = copy_context()
-        context.run(enter_rank, rank)
-        task = asyncio.get_running_loop().create_task(
-            Metered(self._run_rank(rank), rank), context=context
-        )
+        task = asyncio.get_running_loop().create_task(Metered(self._run_rank(rank), rank))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._forget)
 
     async def _run_rank(self, rank: Rank) -> None:
         wall = self._trace.wall
@@ -399,7 +395,7 @@ def _metered_task(
     loop: asyncio.AbstractEventLoop, coroutine: Any, **kwargs: Any
 ) -> asyncio.Task[Any]:
     """Tasks that a rank starts (gather, TaskGroup, wait_for) are metered as that rank's."""
-    rank = current_rank()
+    rank = current_rank(loop)
     if rank is not None and not isinstance(coroutine, Metered):
         coroutine = Metered(coroutine, rank)
     return asyncio.Task(coroutine, loop=loop, **kwargs)

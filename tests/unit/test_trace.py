@@ -10,7 +10,7 @@ import pytest
 
 from emucoll.net.base import Clock, Network
 from emucoll.rank import Rank
-from emucoll.trace import IDLE, LOOP, Metered, Trace, current_rank, enter_rank
+from emucoll.trace import IDLE, LOOP, Metered, Trace, current_rank
 
 
 class Hands:
@@ -233,15 +233,11 @@ async def test_tasks_know_whose_they_are(hands: Hands) -> None:
     ranks = make_ranks(hands, 2)
     seen: list[object] = []
 
-    async def child() -> None:
+    async def main() -> None:
         await asyncio.sleep(0)
         seen.append(current_rank())
 
-    async def main(rank: Rank) -> None:
-        enter_rank(rank)
-        await asyncio.gather(child(), asyncio.create_task(child()))
-
     assert current_rank() is None
-    await asyncio.gather(*(asyncio.create_task(main(rank)) for rank in ranks))
-    assert seen.count(ranks[0]) == seen.count(ranks[1]) == 2
+    await asyncio.gather(*(asyncio.create_task(Metered(main(), rank)) for rank in ranks))
+    assert seen == ranks
     assert current_rank() is None
