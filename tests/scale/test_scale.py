@@ -1,5 +1,5 @@
-"""98,304 ranks on one machine; with EMUCOLL_SCALE=ci the same at 6,144. No time is asserted, only
-ratios of times of one machine in one hour.
+"""98,304 ranks on one machine, whole initializations of thousands; with EMUCOLL_SCALE=ci the same
+at fewer. No time is asserted, only ratios of times of one machine in one hour.
 """
 
 from functools import cache
@@ -8,19 +8,24 @@ from pathlib import Path
 import pytest
 
 from emucoll.formation import FORMATIONS
+from emucoll.plans import PLANS
+from harness.groups import GROUP_INITS
 from harness.results.schema import RunResult
 from tests.agreement.commands import emucoll_run
 from tests.interop.fetch import FetchError, fetch_nccl
 
 pytestmark = [pytest.mark.scale, pytest.mark.timeout(1800)]
 
-FULL, BOUNDED = 98_304, 6_144
+FULL, MIDDLE, BOUNDED = 98_304, 16_384, 6_144
 KIB, GIB = 1 << 10, 1 << 30
 MOST_BYTES_A_RANK = 16 * KIB
 MOST_BYTES = 4 * GIB
 STEPS = 256
 NCCL = "2.32.3"
 EACH_FORMATION = pytest.mark.parametrize("formation", FORMATIONS)
+AT_FULL_SCALE = ("tcpstore", "nccl-root")
+"""The formations that come to FULL; the others are theirs but for the roots, and come to MIDDLE."""
+PLAN_RANKS, FEW_PLAN_RANKS = 4096, 512
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +33,13 @@ def nranks(bounded_scale: bool) -> int:
     return BOUNDED if bounded_scale else FULL
 
 
-def run(*flags: object) -> RunResult:
-    result = emucoll_run(*flags, timeout_s=900.0)
+def ranks_for(formation: str, nranks: int) -> int:
+    return nranks if formation in AT_FULL_SCALE else min(nranks, MIDDLE)
+
+
+def run(*flags: object, timeout_s: float = 900.0) -> RunResult:
+    deadline = ("--deadline", timeout_s) if timeout_s > 900.0 else ()
+    result = emucoll_run(*flags, *deadline, timeout_s=timeout_s)
     assert result.ok, result.error
     assert result.wrong == 0
     return result
@@ -60,6 +70,7 @@ def check_memory(result: RunResult, nranks: int) -> None:
 @EACH_FORMATION
 @pytest.mark.parametrize("record_bytes", [28, 120])
 def test_all_ranks_gather_all_records(formation: str, record_bytes: int, nranks: int) -> None:
+    nranks = ranks_for(formation, nranks)
     result = run(
         "-np", nranks, "--formation", formation, "--allgather", "ring-pipelined",
         "--record-bytes", record_bytes,
@@ -75,7 +86,7 @@ def test_all_ranks_gather_all_records(formation: str, record_bytes: int, nranks:
 
 @EACH_FORMATION
 def test_formation_takes_about_as_long_each_time(formation: str, nranks: int) -> None:
-    seconds = []
+    nranks, seconds = ranks_for(formation, nranks), []
     for _ in range(3):
         result = run(
             "-np", nranks, "--formation", formation, "--allgather", "ring-pipelined", "--steps", 1
@@ -131,3 +142,101 @@ def test_a_late_rank_delays_and_does_not_break(formation: str, bounded_scale: bo
     assert result.formation is not None
     assert result.formation.seconds is not None
     assert result.formation.seconds >= late_s - 0.01
+
+
+# Whole initializations --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def plan_ranks(bounded_scale: bool) -> int:
+    return FEW_PLAN_RANKS if bounded_scale else PLAN_RANKS
+
+
+def skip_in_bounded_run(plan: str, bounded_scale: bool) -> None:
+    if bounded_scale and plan not in ("nccl-2.22.3", "ncclx"):
+        pytest.skip("the first and the last plan in the bounded run")
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_whole_initialization_of_512(plan: str, bounded_scale: bool) -> None:
+    skip_in_bounded_run(plan, bounded_scale)
+    result = run("-np", 128 if bounded_scale else 512, "--plan", plan)
+    assert all(gather.steps == gather.of_steps for gather in result.allgathers)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_the_first_steps_of_a_plan(plan: str, plan_ranks: int, bounded_scale: bool) -> None:
+    skip_in_bounded_run(plan, bounded_scale)
+    steps = min(STEPS, plan_ranks // 4)
+    result = run("-np", plan_ranks, "--plan", plan, "--steps", steps)
+    both_ways = {gather.name for gather in result.allgathers} == {"ring-bidir"}
+    for gather in result.allgathers:
+        assert (gather.steps, gather.flow) == (steps, "lockstep")
+        assert gather.transfers == plan_ranks * steps * (1 + both_ways)
+    charged = {phase.name for phase in result.phases if phase.kind == "charged"}
+    assert bool(charged) is (plan_ranks == PLAN_RANKS)
+
+
+@pytest.mark.parametrize("plan", ["nccl-2.27.7", "ncclx"])
+def test_a_plan_of_all_ranks(plan: str, nranks: int, bounded_scale: bool) -> None:
+    """At most 6 GiB in all, the kernel's sockets included."""
+    nranks = 2048 if bounded_scale else nranks
+    result = run("-np", nranks, "--plan", plan, "--steps", 16, timeout_s=1700.0)
+    assert {gather.steps for gather in result.allgathers} == {16}
+    assert result.descriptors.held_per_rank == 5
+    memory = result.memory
+    assert memory.peak_rss_bytes is not None
+    assert memory.kernel_socket_bytes is not None
+    assert memory.peak_rss_bytes + memory.kernel_socket_bytes <= 6 * GIB
+    assert "steps" in {warning.code for warning in result.warnings}
+
+
+def test_local_work_is_charged_at_one_ranks_loop_and_grows_as_n_squared(
+    bounded_scale: bool,
+) -> None:
+    """Never summed over all ranks; doubling n quadruples it within 15 %."""
+    seconds = {}
+    for nranks in (2048, 4096) if bounded_scale else (4096, 8192):
+        result = run("-np", nranks, "--plan", "nccl-2.22.3", "--steps", 1)
+        phases = {phase.name: phase for phase in result.phases}
+        loops = [phases["allgathers.ring_check"], phases["rest.same_process"]]
+        for phase in loops:
+            assert phase.kind == "charged"
+            assert phase.mean_s == phase.max_s
+        seconds[nranks] = sum(phase.mean_s or 0.0 for phase in loops)
+        assert result.charged_s is not None
+        assert result.charged_s >= seconds[nranks]
+    few, many = seconds.values()
+    assert 4 * 0.85 <= many / few <= 4 * 1.15, seconds
+
+
+def test_pytorch_fetches_every_id_from_one_store(bounded_scale: bool) -> None:
+    """Each of n ranks gets the echo of PING, the total of ADD, WAIT's byte, and 128 bytes with
+    their length for each of n / 128 roots.
+    """
+    nranks = 1024 if bounded_scale else 4096
+    result = run("-np", nranks, "--plan", "pytorch", "--steps", 1)
+    store = result.work.store
+    assert store is not None
+    assert store.bytes == nranks * (4 + 8 + 1 + nranks // 128 * (8 + 128))
+    assert result.formation is not None
+    assert result.formation.roots == nranks // 128
+    assert result.descriptors.held_per_rank == 6
+
+
+@pytest.mark.parametrize("init", GROUP_INITS)
+def test_groups_of_4096(init: str, bounded_scale: bool) -> None:
+    nranks, groups = (512, "tp=8,pp=4,dp=16") if bounded_scale else (4096, "tp=8,pp=16,dp=32")
+    result = run("-np", nranks, "--groups", groups, "--group-init", init)
+    for group in result.groups:
+        assert group.connections == 2 * nranks
+        assert group.requests == (5 * nranks if init == "ncclx" else 0)
+        assert group.wrong == 0
+
+
+@EACH_FORMATION
+def test_three_restarts_in_a_row(formation: str, bounded_scale: bool) -> None:
+    nranks = 1024 if bounded_scale else 4096
+    result = run("-np", nranks, "--formation", formation, "--restarts", 3)
+    assert [each.wrong for each in result.restarts] == [0] * 4
+    assert result.descriptors.held_per_rank == 3
