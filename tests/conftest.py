@@ -4,6 +4,7 @@ Nothing here starts anything.
 """
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,11 @@ from hypothesis import settings
 # same examples.
 settings.register_profile("shared", deadline=None, derandomize="CI" in os.environ, print_blob=True)
 settings.load_profile("shared")
+
+# Started in the background (a shell's &, nohup), tests inherit that Ctrl-C is ignored, and so would
+# the commands whose answer to it they test.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
