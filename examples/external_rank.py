@@ -90,8 +90,9 @@ def main(path: str, rank: int, record_bytes: int) -> None:
 
     ring, reply = listen(), listen()
     own = [pack_address(*listener.getsockname()) for listener in (reply, ring)]
-    numbers = (rank, n, 0, 1, 0)[: (job["check_in_bytes"] - 28 - 128) // 4]
-    check_in = struct.pack(f"<{len(numbers)}i", *numbers) + own[0] + own[1].ljust(128, b"\0")
+    info_bytes = 28 if job["check_in_bytes"] == 64 else 128  # 64: NCCL 2.22 and before
+    numbers = (rank, n, 0, 1, 0)[: (job["check_in_bytes"] - 28 - info_bytes) // 4]
+    check_in = struct.pack(f"<{len(numbers)}i", *numbers) + own[0] + own[1].ljust(info_bytes, b"\0")
     with connect(unpack_address(unique_id[8:36]), root_magic) as root:
         root.sendall(struct.pack("<i", len(check_in)) + check_in)
     with accept(reply, root_magic) as root:

@@ -2,11 +2,14 @@
 
 With it a run of few ranks is bound by latency, as a cluster is, not by this machine's cores. What a
 read brings is due `delay_s` after it came, however much came before it: messages under way at the
-same time are late by the same, not one after the other. A connection's end is late as well; its
-establishment is not. Event loops round their timers to a millisecond, so one timerfd for each
-network keeps the time, to some microseconds.
+same time are late by the same, not one after the other. When it came is the kernel's to say
+(SO_TIMESTAMPNS): a process that is busy with other ranks reads it later, and that wait is part of
+the delay, not on top of it. A connection's end is late as well; its establishment is not. Event
+loops round their timers to a millisecond, so one timerfd for each network keeps the time, to some
+microseconds.
 
-A late channel reads as soon as anything comes, wanted or not, to know when that was.
+A late channel reads as soon as anything comes, wanted or not, so that the kernel's buffers never
+hold a sender up.
 """
 
 import ctypes
@@ -14,6 +17,7 @@ import errno
 import os
 import select
 import socket
+import struct
 import time
 import types
 from collections import deque
@@ -39,6 +43,9 @@ TAKEN_CONNECTIONS = 4096
 HELD_BYTES = 4 << 20
 """While a channel holds more than this, the rest stays in the kernel."""
 _NANO = 1_000_000_000
+_SO_TIMESTAMPNS = 35  # <asm-generic/socket.h>; of its control message too
+_TIMESPEC = struct.Struct("@qq")
+_NOTE_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 
 
 class _Timerfd:
@@ -120,6 +127,7 @@ class LateChannel(TcpChannel):
         self._held = 0
         self._over = self._full = False
         self._error: Exception | None = None
+        sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         self._not_readable()
         if readable:
             self._take()
@@ -132,11 +140,15 @@ class LateChannel(TcpChannel):
             self._take()
 
     def _take(self) -> None:
-        due = time.monotonic() + self.delay_s
         while not self._full:
             self._network.counters.reads += 1
+            age_s = 0.0
             try:
-                data = self._sock.recv(_READ_BYTES, socket.MSG_DONTWAIT)
+                data, notes, _, _ = self._sock.recvmsg(
+                    _READ_BYTES, _NOTE_BYTES, socket.MSG_DONTWAIT
+                )
+                if notes:
+                    age_s = _age_s(notes[0][2])
             except BlockingIOError:
                 return
             except OSError as error:
@@ -146,6 +158,7 @@ class LateChannel(TcpChannel):
                 data = b""
             self._held += len(data)
             self._full = self._held > HELD_BYTES
+            due = time.monotonic() + max(0.0, self.delay_s - age_s)
             self._coming.append((due, data))
             self._alarms.at(due, self._arrive)
             if not data or (len(data) < _READ_BYTES and not self._gone):
@@ -205,6 +218,13 @@ class LateChannel(TcpChannel):
             yield waits_for
         finally:
             self.reader = None
+
+
+def _age_s(stamp: bytes) -> float:
+    """How long ago the kernel got what it has stamped so; 0 for a clock that was set back."""
+    seconds, nanoseconds = _TIMESPEC.unpack(stamp)
+    age_s: float = time.time() - (seconds + nanoseconds / _NANO)
+    return max(0.0, age_s)
 
 
 class LateListener(TcpListener):

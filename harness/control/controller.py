@@ -99,6 +99,8 @@ class Outcome:
     check_in_bytes: int | None = None
     """What the root takes for a check-in."""
     waiting: dict[str, m.WaitingRanks] = field(default_factory=dict)
+    stuck_keys: list[tuple[bytes, int]] = field(default_factory=list)
+    """Of our own store, and how many clients wait for each; asked for when a run hangs."""
     progress: dict[str, m.Progress] = field(default_factory=dict)
     pids: dict[str, int] = field(default_factory=dict)
     loop: str | None = None
@@ -336,6 +338,8 @@ class Controller:
             case m.ServerReport():
                 self.outcome.servers[name] = message
                 self._take(Reported(name))
+            case m.StuckKeys():
+                self.outcome.stuck_keys = message.keys
             case m.WaitingRanks():
                 self.outcome.waiting[name] = message
                 self._take(Reported(name))
@@ -380,6 +384,8 @@ class Controller:
             case Do.BEGIN:
                 self._tell_workers(m.Begin())
             case Do.DUMP:
+                for server in self._servers:
+                    self._tell(server, m.Dump())
                 self._tell_workers(m.Dump())
             case Do.WAIT_GRACE:
                 self._set_timer(GRACE_S)

@@ -231,7 +231,13 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
 
 
 class Dump(msgspec.Struct, frozen=True, kw_only=True, tag="dump"):
-    """Tell whom each rank waits for."""
+    """Tell whom each rank waits for; of a store, which keys are waited for."""
+
+
+class StuckKeys(msgspec.Struct, frozen=True, kw_only=True, tag="stuck-keys"):
+    """Keys of the store that clients wait for, the most waited for first, and how many do."""
+
+    keys: list[tuple[bytes, int]]
 
 
 class WaitingRanks(msgspec.Struct, frozen=True, kw_only=True, tag="waiting"):
@@ -266,6 +272,7 @@ AnyMessage: TypeAlias = (
     | Begin
     | Finished
     | Dump
+    | StuckKeys
     | WaitingRanks
     | Stop
 )

@@ -26,11 +26,22 @@ from emucoll.wire.address import pack_address
 from emucoll.wire.nccl import CheckInLayout, UniqueId, layout_for, layout_of_size, version_text
 from harness.control.link import Link
 from harness.control.loops import run_loop
-from harness.control.messages import Broken, ServerReady, ServerReport, ServerSetup, Stop
+from harness.control.messages import (
+    Broken,
+    Dump,
+    ServerReady,
+    ServerReport,
+    ServerSetup,
+    Stop,
+    StuckKeys,
+)
 from harness.work import Work
 
 if TYPE_CHECKING:
     from harness.external.torch_store import TorchStore
+
+
+STUCK_KEYS = 8
 
 
 class Server:
@@ -168,6 +179,10 @@ class Server:
         if check_ins == self._setup.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def stuck_keys(self) -> list[tuple[bytes, int]]:
+        """What clients of our own store wait for, the most waited for first; some."""
+        return [] if self._store is None else self._store.state.stuck_waits()[:STUCK_KEYS]
+
     def report(self) -> ServerReport:
         """What it did since it was ready."""
         counters = None if self._network is None else self._network.counters
@@ -227,6 +242,8 @@ async def _serve(link: Link, setup: ServerSetup) -> None:
     while not isinstance(message := await link.receive(), Stop):
         if isinstance(message, ServerSetup):
             link.send(server.renew(message))
+        elif isinstance(message, Dump):
+            link.send(StuckKeys(keys=server.stuck_keys()))
     link.send(server.report())
     server.close()
 

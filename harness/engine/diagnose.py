@@ -199,7 +199,7 @@ def _deadline(spec: Spec, outcome: Outcome) -> RunError:
             f"the deadline of {spec.deadline_s:g} s passed while {_doing(outcome)}: "
             f"rank {culprit.rank} holds it up"
         ),
-        evidence=_evidence(culprit, waiting_for_it, stuck) + _silence(silent),
+        evidence=_evidence(culprit, waiting_for_it, stuck) + _keys(outcome) + _silence(silent),
         cause=_injected(spec, culprit.rank) or _cause(culprit),
         next=f"look at rank {culprit.rank}; if it only needs more time, give it with --deadline",
         rank=culprit.rank,
@@ -243,7 +243,7 @@ def _server_silent(spec: Spec, outcome: Outcome, waits: list[Wait], server: int)
         evidence=(
             f"{waiting} of {spec.nranks} ranks wait for the {name} (process "
             f"{outcome.pids.get(name)}), the first of them rank {first.rank} in phase "
-            f"{first.phase}; ranks that wait: {_by_phase(stuck)}"
+            f"{first.phase}; ranks that wait: {_by_phase(stuck)}{_keys(outcome)}"
         ),
         cause=f"the {name} is stopped, overloaded, or lost what it was sent",
         next=f"look at the {name}'s process; if it only needs more time, give it with --deadline",
@@ -253,6 +253,14 @@ def _server_silent(spec: Spec, outcome: Outcome, waits: list[Wait], server: int)
         worker=first.worker,
         waiting=[_waiting(wait) for wait in stuck[:_SHOWN]],
     )
+
+
+def _keys(outcome: Outcome) -> str:
+    """The store's keys that nobody has set, and how many wait for them."""
+    if not outcome.stuck_keys:
+        return ""
+    shown = ", ".join(f"{key[:80]!r} ({count})" for key, count in outcome.stuck_keys[:4])
+    return f"; keys that clients of the store wait for: {shown}"
 
 
 def _by_phase(stuck: list[Wait]) -> str:

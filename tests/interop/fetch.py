@@ -34,6 +34,31 @@ def fetch_nccl(version: str) -> Path:
     return library
 
 
+TORCH = "2.13.0"
+"""What constraints.txt pins: of CI's registry a CPU build."""
+
+
+def fetch_torch() -> Path:
+    """A folder with this PyTorch and what it needs, to be put in PYTHONPATH; about 1 GB.
+
+    Installed once, into the cache. Raises FetchError.
+    """
+    folder = cache_folder() / "torch" / TORCH
+    if not (folder / "torch").is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            target = Path(scratch) / TORCH
+            command = [sys.executable, "-m", "pip", "install", "--quiet", f"torch=={TORCH}"]
+            done = subprocess.run(
+                [*command, "--target", target], capture_output=True, text=True, check=False
+            )
+            if done.returncode != 0:
+                said = done.stderr.strip()[-500:]
+                raise FetchError(f"pip could not install torch {TORCH}: {said}")
+            target.replace(folder)
+    return folder
+
+
 def _download(requirement: str, folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", requirement]
     done = subprocess.run([*command, "--dest", folder], capture_output=True, text=True, check=False)
