@@ -3,7 +3,7 @@
 #   make demo          98,304 ranks: TCPStore formation, pipelined ring AllGather; result in out/demo
 #   make test          unit, conformance, agreement and command-line tests
 #   make test-scale    thousands of ranks (SCALE=ci: a bounded part)
-#   make test-interop  against the real NCCL and PyTorch
+#   make test-interop  against the real NCCL and PyTorch (SCALE=ci: likewise)
 #   make lint          ruff, mypy --strict, import-linter
 #   make bench         what emucoll reaches of what the kernel allows, as ratios (about 5 minutes)
 #   make clean         removes .venv and everything that was built or measured here
@@ -42,7 +42,7 @@ test-scale: $(VENV)/.installed-dev
 
 # The [interop] extra stays out: the tests fetch single wheels into EMUCOLL_CACHE and load libnccl from there.
 test-interop: $(VENV)/.installed-dev
-	$(PYTEST) -m interop $(PYTEST_ARGS)
+	EMUCOLL_SCALE=$(SCALE) $(PYTEST) -m interop $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check --output-format=concise .

@@ -2,15 +2,15 @@ r"""A rank of your own program in an emulated communicator: NCCL's bootstrap fro
 
 It stands for a rank of yours, in any language: nothing of emucoll is imported. Start the others,
 
-    emucoll run -np 8 --formation nccl-root --allgather ring --record-bytes 64 \
+    emucoll run -np 1024 --formation nccl-root --allgather ring --record-bytes 64 --steps 100 \
         --external-ranks 3 --out out/external
 
-and, while they wait for it, this one:
+and, while they wait for it, this one, with rank, bytes of a record and steps (all, unless given):
 
-    python examples/external_rank.py out/external/rendezvous.json 3 64
+    python examples/external_rank.py out/external/rendezvous.json 3 64 100
 
 It checks in with the root, forms the ring with its neighbours and runs NCCL's unidirectional ring
-AllGather (2.23 to 2.28.6): sizes first, then data.
+AllGather (up to 2.28.6): sizes first, then data.
 """
 
 import json
@@ -81,7 +81,7 @@ def wait_for(path: str) -> dict:
     raise SystemExit(f"{path} did not appear in a minute")
 
 
-def main(path: str, rank: int, record_bytes: int) -> None:
+def main(path: str, rank: int, record_bytes: int, steps: int | None = None) -> None:
     """Be rank `rank`."""
     job = wait_for(path)
     n, magic = job["nranks"], int(job["magic"], 16)
@@ -104,18 +104,18 @@ def main(path: str, rank: int, record_bytes: int) -> None:
 
     records = {rank: bytes([rank % 256]) * record_bytes}
     size = struct.pack("<i", record_bytes)
-    for step in range(n - 1):
+    for step in range(n - 1 if steps is None else steps):
         following.sendall(size)
         if receive(preceding, 4) != size:
             raise SystemExit(f"step {step}: rank {(rank - 1) % n} sends records of another size")
         following.sendall(records[(rank - step) % n])
         records[(rank - step - 1) % n] = receive(preceding, record_bytes)
-    sys.stdout.write(f"rank {rank} has the records of all {len(records)} ranks\n")
+    sys.stdout.write(f"rank {rank} has the records of {len(records)} of {n} ranks\n")
     for each in (following, preceding, ring):
         each.close()
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
+    if len(sys.argv) not in (4, 5):
         raise SystemExit(__doc__)
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -161,6 +161,7 @@ class Controller:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._sources = SourceAddresses(random.Random(secrets.randbits(64)))
+        self._source_of: dict[str, str] = {}
         self._interrupts = 0
         self._attempt = 0
         self._checked_in_kill = self._external_kill_at()
@@ -397,7 +398,7 @@ class Controller:
                 self._done.set()
 
     def _restart(self) -> None:
-        """All ranks again: a new communicator, new roots, new addresses; the same processes."""
+        """All ranks again: a new communicator and new roots; the same processes."""
         outcome = self.outcome
         outcome.earlier.append(BringUp(outcome.formation_s, list(outcome.finished.values())))
         outcome.formation_s = None
@@ -439,7 +440,7 @@ class Controller:
                 spec=spec,
                 first=share.start,
                 count=len(share),
-                source=self._sources.take(spec.ip),
+                source=self._source(name),
                 window=self.placement.window,
                 magic=self._magic,
                 comm=self._comm,
@@ -451,6 +452,13 @@ class Controller:
                 charges=self._charges,
             )
             self._tell(name, setup)
+
+    def _source(self, name: str) -> str:
+        """A process's own address: at a restart the one that it had, TIME_WAIT and all."""
+        source = self._source_of.get(name)
+        if source is None:
+            source = self._source_of[name] = self._sources.take(self.spec.ip)
+        return source
 
     def _server_setup(self, server: str) -> m.ServerSetup:
         spec = self.spec
@@ -474,7 +482,7 @@ class Controller:
             several_roots=formation.ranks_per_root > 0,
             check_in_bytes=formation.check_in.size,
             windowed=self.placement.window is not None,
-            source=self._sources.take(spec.ip),
+            source=self._source(server),
             magic=self._magic,
             library=library or None,
             handshake_s=spec.handshake_s,
@@ -519,6 +527,14 @@ class Controller:
 
     def _rendezvous(self, start: m.Start) -> Rendezvous:
         roots = unpack_unique_ids(start.unique_ids)
+        store = None if start.store is None else unpack_address(start.store)
+        master = store or roots[0].root
+        host = self.spec.ranks_per_host
+        common = {
+            "WORLD_SIZE": str(self.spec.nranks),
+            "MASTER_ADDR": master.host,
+            "MASTER_PORT": str(master.port),
+        }
         return Rendezvous(
             nranks=self.spec.nranks,
             external_ranks=list(self.spec.external_ranks),
@@ -527,7 +543,16 @@ class Controller:
             roots=[str(root.root) for root in roots],
             unique_ids=[root.pack().hex() for root in roots],
             check_in_bytes=start.check_in_bytes,
-            store=None if start.store is None else str(unpack_address(start.store)),
+            store=None if store is None else str(store),
+            environment=[
+                common
+                | {
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank % host),
+                    "LOCAL_WORLD_SIZE": str(min(host, self.spec.nranks - rank // host * host)),
+                }
+                for rank in self.spec.external_ranks
+            ],
         )
 
     def _published(self) -> bytes | None:

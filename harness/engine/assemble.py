@@ -1,5 +1,6 @@
 """From what the processes reported to a result: sums and statistics. Measures nothing."""
 
+import re
 import resource
 from dataclasses import dataclass
 
@@ -449,9 +450,16 @@ def warnings_of(spec: Spec, placement: Placement, outcome: Outcome) -> list[RunW
 
 
 def _root_version(spec: Spec, outcome: Outcome) -> str | None:
-    """That a real root is of other releases than the formation, if it is."""
+    """That a real root is of other releases than the plan or the formation, if it is."""
     if outcome.check_in_bytes is None:
         return None
+    version = outcome.server_versions.get("root", "").removeprefix("NCCL ")
+    release = re.fullmatch(r"nccl-(.*?)(?:\+multiroot)?", spec.plan or "")
+    if version and release is not None and release[1] != version:
+        return (
+            f"the root is NCCL {version}, and the plan NCCL {release[1]}'s: the check-in and its "
+            f"answer are those of the root, all else is the plan's"
+        )
     formation = plan_of(spec).formation
     ours = formation.check_in
     its = layout_of_size(outcome.check_in_bytes)

@@ -4,11 +4,13 @@ A new kind of pair is another branch of `compare`. What could not be decided is 
 result, with what was found beside it; what could not be read is a UsageError.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from emucoll.errors import UsageError
+from emucoll.plans import PLANS
 from harness.analysis.beside import comparable, rows_of
 from harness.analysis.init_log import InitLog
 from harness.analysis.init_phases import complaints_said, describe
@@ -26,7 +28,8 @@ from harness.results.schema import (
 
 SHOWN_FILES = 1000
 _HOW = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV NCCL_DEBUG_FILE=nccl.%h.%p"
-_NCCL_FORMATION = "nccl-root"
+_NCCL_FORMATIONS = "nccl-"
+"""How the names of those begin that go through a root, as NCCL's do."""
 
 
 @dataclass(slots=True)
@@ -103,7 +106,8 @@ def _operands(given: Given, logs: Logs) -> list[Operand]:
     run = given.run
     if run is not None and given.run_name is not None:
         formation = "" if run.formation is None else f", formation {run.formation.name}"
-        text = f"nranks {run.nranks}{formation}, {run.kind}"
+        plan = "" if run.spec is None or run.spec.plan is None else f", plan {run.spec.plan}"
+        text = f"nranks {run.nranks}{plan}{formation}, {run.kind}"
         operands.append(Operand(role="base", kind="run", names=[given.run_name], text=text))
     lines = sum(file.lines for file in logs.files)
     ours = sum(file.nccl_lines for file in logs.files)
@@ -143,9 +147,23 @@ def _undecided(
         f"{', '.join(map(str, sizes[:8]))}",
         evidence=_sizes(timed),
         cause="times of different n do not compare",
-        next=f"emucoll run -np {sizes[-1]} --formation {_NCCL_FORMATION} --allgather ring "
-        "--out DIR, and compare DIR",
+        next=f"emucoll run -np {sizes[-1]} --plan {plan_for(logs.versions)} --out DIR, and compare "
+        "DIR",
     )
+
+
+def plan_for(versions: Mapping[str, int]) -> str:
+    """The plan of the release that wrote most of the logs, or of the last before it."""
+    plans = {_release(name): name for name in PLANS if name.startswith(_NCCL_FORMATIONS)}
+    written = max(versions, key=lambda version: versions[version], default="")
+    release = _release(written)
+    return plans[max((each for each in plans if each <= release), default=max(plans))]
+
+
+def _release(text: str) -> tuple[int, ...]:
+    """The first number of dots in it."""
+    found = re.search(r"\d+(?:\.\d+)+", text)
+    return tuple(map(int, found[0].split("."))) if found else ()
 
 
 def _no_times(logs: Logs) -> RunError:
@@ -198,10 +216,11 @@ def _of_run(run: RunResult | None) -> list[RunWarning]:
         )
         warnings.append(RunWarning(code="saturated", text=text))
     name = None if run.formation is None else run.formation.name
-    if name != _NCCL_FORMATION:
+    if name is None or not name.startswith(_NCCL_FORMATIONS):
         text = (
             f"the run formed its ring by {name}, NCCL forms it through a root: only bootstrap and "
-            f"bootstrap.ring mean the same; --formation {_NCCL_FORMATION} has NCCL's steps"
+            "bootstrap.ring mean the same; --formation nccl-root has NCCL's steps, --plan "
+            "nccl-2.27.7 and others a release's whole init"
         )
         warnings.append(RunWarning(code="other-formation", text=text))
     return warnings

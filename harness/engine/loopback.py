@@ -242,6 +242,10 @@ def _cpu_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
+SHOWN_EXTERNAL = 16
+"""External ranks whose environment is printed; all are in rendezvous.json."""
+
+
 class _Watch:
     """What the controller calls while the run is on: progress, process ids, kernel memory."""
 
@@ -282,6 +286,11 @@ class _Watch:
             f"{rendezvous.nranks} may come: {', '.join(where[:4])}, magic {rendezvous.magic}, "
             f"communicator {rendezvous.comm}"
         )
+        for unique_id in rendezvous.unique_ids[:1]:
+            self._progress.note(f"unique id {unique_id}")
+        for environment in rendezvous.environment[:SHOWN_EXTERNAL]:
+            words = (f"{name}={value}" for name, value in sorted(environment.items()))
+            self._progress.note(" ".join(words))
         if self._spec.out is not None:
             save_rendezvous(rendezvous, self._spec.out)
 

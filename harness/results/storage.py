@@ -52,6 +52,10 @@ class Rendezvous(msgspec.Struct, frozen=True, kw_only=True):
     """What the roots take for a check-in: 64, 172 or 176; null without a root."""
     store: str | None
     """HOST:PORT; null without one."""
+    environment: list[dict[str, str]]
+    """For each external rank what launchers set: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
+    and MASTER_ADDR and MASTER_PORT, of the store or else of the first root.
+    """
 
 
 def check_writable(directory: str | os.PathLike[str]) -> None:

@@ -110,7 +110,7 @@ def test_another_n(emucoll: Commands, run: Path, tmp_path: Path) -> None:
     ended = emucoll("compare", run, logs, "--json")
     assert ended.exit_code == 4
     assert ended.error["what"] == "the run has 8 ranks, the logs' communicators have 48"
-    assert "emucoll run -np 48 --formation nccl-root" in ended.error["next"]
+    assert "emucoll run -np 48 --plan nccl-" in ended.error["next"]
     assert ended.document["communicators"][0]["nranks"] == 48
     text = emucoll("compare", run, logs)
     assert text.exit_code == 4

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,16 @@ RECORD = 64
 RING = ("--allgather", "ring", "--record-bytes", RECORD, "--json")
 
 
-def be(rank: int, rendezvous: Path) -> "subprocess.CompletedProcess[str]":
+def be(rank: int, rendezvous: Path, *steps: int) -> "subprocess.CompletedProcess[str]":
     """The example, as one rank."""
-    command = [sys.executable, str(EXAMPLE), str(rendezvous), str(rank), str(RECORD)]
+    command = [sys.executable, EXAMPLE, rendezvous, *map(str, (rank, RECORD, *steps))]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 @contextmanager
-def being(rank: int, rendezvous: Path) -> Iterator[None]:
+def being(rank: int, rendezvous: Path, *steps: int) -> Iterator[None]:
     """The example beside whatever else happens; ended with it."""
-    command = [sys.executable, str(EXAMPLE), str(rendezvous), str(rank), str(RECORD)]
+    command = [sys.executable, EXAMPLE, rendezvous, *map(str, (rank, RECORD, *steps))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             yield
@@ -52,13 +52,35 @@ def test_a_rank_of_another_program(emucoll: Commands, tmp_path: Path, formation:
         external = be(3, out / "rendezvous.json")
         document = running.end().document
     assert (external.returncode, external.stderr) == (0, "")
-    assert external.stdout == "rank 3 has the records of all 8 ranks\n"
+    assert external.stdout == "rank 3 has the records of 8 of 8 ranks\n"
     [gather] = document["allgathers"]
     assert (document["ok"], gather["wrong"], gather["transfers"]) == (True, 0, 7 * 7)
     assert document["descriptors"]["held_per_rank"] == 3
     assert document["spec"]["external_ranks"] == [3]
     means = [phase["mean_s"] for phase in document["phases"] if phase["within"] is None]
     assert sum(means) == pytest.approx(document["mean_total_s"])
+
+
+def test_four_ranks_among_1020(emucoll: Commands, tmp_path: Path) -> None:
+    """They find id and environment on stderr and in the rendezvous."""
+    out = tmp_path / "out"
+    flags = ("--formation", "nccl-root", "--external-ranks", "0-3", "--out", out, "--steps", 20)
+    with emucoll.start("run", "-np", 1024, *flags, *RING) as running:
+        rendezvous = wait_for(running, out / "rendezvous.json")
+        with ExitStack() as externals:
+            for rank in range(4):
+                externals.enter_context(being(rank, out / "rendezvous.json", 20))
+            ended = running.end()
+    assert (ended.document["ok"], ended.document["wrong"]) == (True, 0)
+    [gather] = ended.document["allgathers"]
+    assert (gather["steps"], gather["transfers"]) == (20, 1020 * 20)
+    assert f"unique id {rendezvous['unique_ids'][0]}" in ended.err
+    for rank, environment in enumerate(rendezvous["environment"]):
+        assert environment["RANK"] == environment["LOCAL_RANK"] == str(rank)
+        assert (environment["WORLD_SIZE"], environment["LOCAL_WORLD_SIZE"]) == ("1024", "8")
+        at = f"{environment['MASTER_ADDR']}:{environment['MASTER_PORT']}"
+        assert at == rendezvous["roots"][0]
+        assert f"RANK={rank} WORLD_SIZE=1024" in ended.err
 
 
 def test_a_worker_all_of_whose_ranks_are_external(emucoll: Commands, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import CHECKOUT, Commands, send
-from tests.cli.test_external import EXAMPLE, RECORD, wait_for
+from tests.cli.test_external import RECORD, be, wait_for
 
 
 def test_interrupted_system_calls_are_made_again(emucoll: Commands) -> None:
@@ -96,18 +96,9 @@ def test_an_error_in_an_allgather_reaches_everybody(emucoll: Commands, tmp_path:
     out = tmp_path / "out"
     flags = ("--formation", "nccl-root", "--external-ranks", 3, "--out", out, "--deadline", "60s")
     record = ("--allgather", "ring", "--record-bytes", RECORD, "--json")
-    leaves = EXAMPLE.read_text().replace("range(n - 1)", "range(3)")
-    (tmp_path / "leaves.py").write_text(leaves)
     with emucoll.start("run", "-np", 8, *flags, *record) as running:
         wait_for(running, out / "rendezvous.json")
-        command = [
-            sys.executable,
-            tmp_path / "leaves.py",
-            out / "rendezvous.json",
-            "3",
-            str(RECORD),
-        ]
-        subprocess.run(command, check=True, timeout=60, capture_output=True)
+        be(3, out / "rendezvous.json", 3)  # three of seven steps
         ended = running.end(within_s=30)
     assert ended.exit_code == 1
     assert ended.error["phase"] == "bootstrap.ring"

@@ -39,14 +39,17 @@ def emucoll(tmp_path: Path) -> Commands:
     [
         (1, "--formation tcpstore"),
         (64, "--formation tcpstore --restarts 2"),
-        (16_384, "--formation tcpstore --steps 1"),
+        (16_384, "--formation tcpstore --steps 1"),  # with EMUCOLL_SCALE=ci 4,096
         (100, "--plan pytorch --steps 2"),
         (300, "--plan pytorch --steps 2"),
         (64, "--plan ncclx"),
         (60, "--formation nccl-root --groups a=5,b=12 --group-init ncclx"),
     ],
 )
-def test_the_real_store(emucoll: Commands, torch_path: dict[str, str], n: int, what: str) -> None:
+def test_the_real_store(
+    emucoll: Commands, torch_path: dict[str, str], bounded_scale: bool, n: int, what: str
+) -> None:
+    n = min(n, 4096) if bounded_scale else n
     flags = (*what.split(), "--store", "torch", "--json")
     document = emucoll("run", "-np", n, *flags, env=torch_path).document
     assert (document["ok"], document["wrong"]) == (True, 0)
