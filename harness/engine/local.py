@@ -18,6 +18,17 @@ EXECUTED_ITERATIONS = 4_000_000_000
 """Of all ranks' loops together: about 4 s of CPU. What has more is charged."""
 
 
+ITERATION_S = 0.7e-9
+"""Of the innermost loops, about: 0.36 to 1 ns on the machines seen."""
+
+
+def estimate_s(spec: Spec, cores: float) -> float:
+    """About how long all ranks' local work takes: one rank's twice, to time it and to let it pass,
+    where it is charged, else all ranks' on so many cores.
+    """
+    return ITERATION_S * iterations_of(spec) * (2 if is_charged(spec) else spec.nranks / cores)
+
+
 def is_charged(spec: Spec) -> bool:
     """Is its local work too much to be run by every rank?"""
     return spec.nranks * iterations_of(spec) > EXECUTED_ITERATIONS

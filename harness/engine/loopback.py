@@ -19,7 +19,7 @@ from harness.control.loops import LOOP, raise_descriptor_limit
 from harness.engine import assemble
 from harness.engine.diagnose import diagnose, wrong_data
 from harness.engine.kernel import KernelMemory
-from harness.engine.local import charges
+from harness.engine.local import charges, estimate_s, is_charged
 from harness.engine.refuse import refuse_impossible, refuse_missing_worker
 from harness.external.endpoints import external_servers
 from harness.planned import group_roots, plan_of, servers_of
@@ -75,6 +75,7 @@ def demand(spec: Spec, machine: Machine) -> Demand:
         threads_per_root=int(spec.root.startswith("libnccl")),
         store_descriptors_per_unformed_rank=1 if store else 0,
         windowable=formation.windowable,
+        local_s=estimate_s(spec, machine.cores_allowed or machine.cores_online or 1),
         bring_ups=spec.restarts + 1,
         stagger_s=stagger_s,
         latency_s=_latency_s(spec),
@@ -163,6 +164,8 @@ def run(spec: Spec, progress: Progress) -> RunResult:
         for limit in layout.warnings
     ]
     placement = place(layout)
+    if is_charged(spec):
+        progress.note("timing one rank's local work, which all ranks are charged")
     charged = charges(spec)
     kernel = KernelMemory()
     before = _cpu_s()

@@ -259,7 +259,7 @@ def _estimates(case: Case) -> Estimates:
         messages += 0.0 if gather.cut_through else delivered * gather.messages_per_block
     bytes_s = moved_bytes / (costs.bytes_per_s_per_core * busy)
     messages_s = messages / (costs.lockstep_messages_per_s_per_core * busy)
-    allgather_s = max(messages_s + bytes_s, demand.latency_s)
+    allgather_s = max(messages_s + bytes_s, demand.latency_s) + demand.local_s
     formation_s *= demand.bring_ups
     allgather_s *= demand.bring_ups
     total_s = start_s + formation_s + allgather_s

@@ -67,6 +67,8 @@ class Demand:
     """Of point to point, one a message, closed at once."""
     latency_s: float = 0.0
     """How long the AllGathers wait for messages that are late on purpose."""
+    local_s: float = 0.0
+    """How long ranks' local work takes, run or charged."""
     bring_ups: int = 1
     """How often all ranks are brought up, one time after the other."""
     stagger_s: float = 0.0
