@@ -16,7 +16,7 @@ from array import array
 from collections import Counter
 from typing import Any
 
-from emucoll.errors import ConnectionClosed, EmucollError, NetworkError
+from emucoll.errors import ConnectionClosed, EmucollError, NetworkError, UsageError
 from emucoll.loading import look_in
 from emucoll.net.delay import make_network
 from emucoll.net.tcp import TcpClock
@@ -447,6 +447,9 @@ def _prepare(link: Link, process: str, setup: Setup) -> Worker | None:
     """A worker that is ready to start; None if there cannot be one, which the controller hears."""
     try:
         worker = Worker(link, setup)
+    except UsageError as error:
+        link.send(Broken(kind="usage", what=str(error)))
+        return None
     except (EmucollError, OSError) as error:
         link.send(Broken(kind="harness", what=f"{process} could not start: {error}"))
         return None

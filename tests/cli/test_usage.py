@@ -41,7 +41,7 @@ def allow_files(hard: int) -> Callable[[], None]:
         (["-np", "4", "--deadline", "nan"], "'nan' is not a time such as 50us"),
         (["-np", "4", "--uid-stagger-rate", "inf"], "--uid-stagger-rate is inf"),
         (["-np", "4", "--ip", "5"], "'5' is not one of '4', '6'"),
-        (["-np", "4", "--root", "nccl"], "expected builtin, libnccl or libnccl:PATH"),
+        (["-np", "4", "--root", "nccl"], "expected builtin, libnccl, libnccl:PATH or HOST:PORT"),
         (["-np", "4", "--formation", "tcp-store"], "did you mean 'tcpstore'?"),
         (["-np", "4", "--allgather", "rings"], "did you mean 'ring'?"),
         (["-np", "4", "--formatoin", "tcpstore"], "Did you mean '--formation'?"),
