@@ -240,3 +240,29 @@ def test_three_restarts_in_a_row(formation: str, bounded_scale: bool) -> None:
     result = run("-np", nranks, "--formation", formation, "--restarts", 3)
     assert [each.wrong for each in result.restarts] == [0] * 4
     assert result.descriptors.held_per_rank == 3
+
+
+# Latency ----------------------------------------------------------------------------------------
+
+HOPS = {
+    "ring": lambda n: 2 * (n - 1),
+    "ring-bidir": lambda n: 3 * (n // 2) - (n % 2 == 0),
+    "ring-bidir-headerless": lambda n: n // 2,
+}
+HOP_S = 0.005
+
+
+@pytest.mark.parametrize("nranks", [8, 32, 128])
+@pytest.mark.parametrize("allgather", HOPS)
+def test_late_messages_decide_how_long_it_takes(allgather: str, nranks: int) -> None:
+    """Within 10 % of the hops that wait for each other, counted by hand; the best of three, for
+    others share the machine.
+    """
+    least_s = HOPS[allgather](nranks) * HOP_S
+    ratios = []
+    while len(ratios) < 3 and not (ratios and min(ratios) <= 1.1):
+        flags = ("--allgather", allgather, "--record-bytes", 120, "--hop-delay", f"{HOP_S}s")
+        [gathered] = run("-np", nranks, *flags).allgathers
+        assert gathered.seconds is not None
+        ratios.append(gathered.seconds / least_s)
+    assert 1.0 <= min(ratios) <= 1.1, ratios
