@@ -28,9 +28,17 @@ def check_groups(result: RunResult, init: str, members: int) -> None:
     assert {f"groups.{group.kind}" for group in result.groups} <= names
 
 
-@pytest.mark.parametrize("init", ["new", "split", "ncclx"])
-@pytest.mark.parametrize("what", ["--formation tcpstore", "--formation nccl-root-2.22",
-                                  "--plan nccl-2.27.7", "--plan nccl-2.22.3"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("init", "what"),
+    [
+        ("new", "--formation tcpstore"),
+        ("new", "--plan nccl-2.22.3"),
+        ("split", "--formation nccl-root-2.22"),
+        ("split", "--plan nccl-2.22.3"),
+        ("split", "--plan nccl-2.27.7"),
+        ("ncclx", "--plan nccl-2.27.7"),
+    ],
+)
 def test_a_grid_of_groups(init: str, what: str) -> None:
     flags = ("--groups", "tp=2,pp=3,dp=5", "--group-init", init, "--workers", 3)
     result = emucoll_run("-np", 30, *what.split(), *flags)
