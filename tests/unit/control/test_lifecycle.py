@@ -70,6 +70,21 @@ def test_a_run_by_the_book() -> None:
     assert life.trouble is None
 
 
+def test_ranks_are_brought_up_again_as_often_as_asked() -> None:
+    life = Lifecycle(frozenset(WORKERS), frozenset([SERVER]), restarts=2)
+    told: list[Do] = []
+    again = STEPS[1:5]
+    for _, event, processes, _ in [STEPS[0], *again, *again, *again, STEPS[5]]:
+        for process in processes:
+            told += life.handle(event(process))
+    bring_up = [Do.START, Do.SEND_RECORDS, Do.BEGIN]
+    assert told == [
+        Do.SETUP_ALL, *bring_up, Do.RESTART, *bring_up, Do.RESTART, *bring_up, Do.STOP_ALL,
+        Do.CONCLUDE,
+    ]  # fmt: skip
+    assert life.stage is Stage.DONE
+
+
 @pytest.mark.parametrize("order", [reversed, sorted, list])
 def test_who_speaks_first_does_not_matter(order: type) -> None:
     life = lifecycle()
