@@ -19,9 +19,10 @@ from emucoll.errors import UsageError
 from emucoll.formation import FORMATIONS
 from emucoll.formation.base import Formation
 from emucoll.plans import PLANS
+from emucoll.plans.local import LocalWork
 from emucoll.plans.nccl import MULTIROOT, with_several_roots
-from emucoll.plans.steps import RING, Plan
-from emucoll.wire.address import ADDRESS_BYTES
+from emucoll.plans.sound import mistakes
+from emucoll.plans.steps import Barrier, Gather, Local, Plan
 from emucoll.wire.nccl import CheckInLayout
 
 
@@ -59,8 +60,14 @@ _WANTED = {
 }
 
 
+_folder = ""
+"""Where a user's own modules are looked for last."""
+
+
 def look_in(folder: str) -> None:
     """Find a user's own modules in `folder` too, after everything that is installed."""
+    global _folder
+    _folder = folder
     if folder not in sys.path:
         sys.path.append(folder)
 
@@ -103,41 +110,38 @@ def find_plan(name: str) -> Plan:
     user's own; errors as for `find_formation`.
     """
     if is_path(name):
+        if name.endswith(MULTIROOT):
+            raise UsageError(
+                f"plan {name}: {MULTIROOT} goes with emucoll's own plans; give yours the formation "
+                "nccl-multiroot"
+            )
         return _sound(name, _load(_PLAN, name))
     plan = PLANS[name.removesuffix(MULTIROOT)]
     return with_several_roots(plan) if name.endswith(MULTIROOT) else plan
 
 
 def _sound(path: str, plan: Plan) -> Plan:
-    """The user's plan, if its parts go together. Raises UsageError."""
+    """The user's plan, if its parts are what they should be and go together. Raises UsageError."""
     if not isinstance(plan, Plan):
-        raise UsageError(f"plan {path}: expected an emucoll.plans.steps.Plan")
-    if plan.p2p not in plan.published:
-        raise UsageError(f"plan {path}: p2p is {plan.p2p!r}: expected one of {plan.published}")
-    phases = [step.phase for step in plan.steps]
-    again = [phase for phase in phases if phases.count(phase) > 1]
-    if again:
-        raise UsageError(f"plan {path}: two steps have the phase {again[0]!r}: name them apart")
-    for index, gather in enumerate(plan.gathers):
-        for listener, at in gather.addresses:
-            if listener not in plan.published or not 0 <= at <= gather.record_bytes - ADDRESS_BYTES:
-                raise UsageError(
-                    f"plan {path}: AllGather {index} ({gather.phase}) has no address of a listener "
-                    f"{listener!r} at byte {at} of its {gather.record_bytes}: listeners are "
-                    f"{', '.join(plan.published)}, an address takes {ADDRESS_BYTES} bytes"
-                )
-        if gather.schedule.peers(2) and (plan.address_book(RING) or (index,))[0] >= index:
+        raise UsageError(f"plan {path}: it is a {type(plan).__name__}: expected an emucoll Plan")
+    _check(_FORMATION, f"{path}, its formation", plan.formation)
+    for index, step in enumerate(plan.steps):
+        if not isinstance(step, Gather | Local | Barrier):
             raise UsageError(
-                f"plan {path}: AllGather {index} ({gather.phase}) is {gather.schedule.name}, which "
-                f"connects to peers: an AllGather of their {RING!r} addresses has to come before"
+                f"plan {path}: step {index} is {step!r}: expected a Gather, a Local or a Barrier"
             )
+        if isinstance(step, Gather):
+            _check(_ALLGATHER, f"{path}, of step {index}", step.schedule)
+        elif isinstance(step, Local) and not isinstance(step.work, LocalWork):
+            raise UsageError(f"plan {path}: step {index}: work is {step.work!r}, no LocalWork")
+    for mistake in mistakes(plan):
+        raise UsageError(f"plan {path}: {mistake}")
     return plan
 
 
 @lru_cache
 def _load(kind: str, path: str) -> Any:
     """One object a path, so that every part of a process has the same."""
-    attributes, methods = _WANTED[kind]
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute:
         raise UsageError(f"{kind} {path!r}: expected package.module:name")
@@ -150,6 +154,13 @@ def _load(kind: str, path: str) -> Any:
                 f"{kind} {path}: {attribute} is a class that cannot be made without arguments "
                 f"({error}): name an instance"
             ) from error
+    _check(kind, path, found)
+    return found
+
+
+def _check(kind: str, path: str, found: Any) -> None:
+    """Raise UsageError if `found`, which is at `path`, is none of its kind."""
+    attributes, methods = _WANTED[kind]
     missing = [name for name in (*attributes, *methods) if not hasattr(found, name)]
     if missing:
         raise UsageError(
@@ -165,7 +176,6 @@ def _load(kind: str, path: str) -> Any:
             raise UsageError(f"{kind} {path}: {name} is {getattr(found, name)!r}, no method")
     if kind == _FORMATION and not inspect.iscoroutinefunction(found.form):
         raise UsageError(f"{kind} {path}: form is no coroutine function: write `async def form`")
-    return found
 
 
 def _module(kind: str, path: str, module_name: str) -> Any:
@@ -176,7 +186,7 @@ def _module(kind: str, path: str, module_name: str) -> Any:
             raise UsageError(f"{kind} {path}: {_failure(error)}") from error
         raise UsageError(
             f"{kind} {path}: there is no module {error.name!r} among what is installed nor in "
-            f"{sys.path[-1]} (PYTHONPATH adds other folders)"
+            f"{_folder or sys.path[-1]} (PYTHONPATH adds other folders)"
         ) from error
     except Exception as error:
         raise UsageError(f"{kind} {path}: {_failure(error)}") from error

@@ -18,6 +18,9 @@ from emucoll.wire.nccl import LENGTH_BYTES, frame, unpack_length
 
 _SENDER = struct.Struct("<ii")
 _NUMBER = struct.Struct("<i")
+ALLGATHER_TAG = 1 << 30
+"""BOOTSTRAP_TAG_ALLGATHER: so that no barrier's message is taken for one of these."""
+_TAGS_A_CALL = 64
 OPENING_BYTES = LENGTH_BYTES + _SENDER.size
 """What follows the hello on every connection."""
 
@@ -118,26 +121,30 @@ class RingPeers:
 
     def __init__(
         self,
-        rank: Rank,
-        job: Job,
-        listener: Listener,
+        rank: int,
+        nranks: int,
+        p2p: PointToPoint,
         addresses: Callable[[int], Address],
+        call: int = 0,
         outgoing: Callable[[Channel], Channel] | None = None,
     ) -> None:
-        """`addresses` tells where each rank listens; `outgoing` is put around every connection
-        that is made, for whoever injects faults.
+        """`p2p` is the rank's, on the listeners whose `addresses` are known; `call` tells several
+        collectives apart; `outgoing` is put around every connection that is made, for whoever
+        injects faults.
         """
         self._outgoing = outgoing
-        self._rank = rank.rank
-        self._n = job.nranks
-        self._p2p = PointToPoint(rank, job, listener)
+        self._rank = rank
+        self._n = nranks
+        self._p2p = p2p
         self._addresses = addresses
+        self._tag = ALLGATHER_TAG + call * _TAGS_A_CALL
 
     async def connect(self, line: int, tag: int) -> Channel:
         """A new connection to rank + line."""
-        channel = await self._p2p.connect(self._addresses((self._rank + line) % self._n), tag)
+        address = self._addresses((self._rank + line) % self._n)
+        channel = await self._p2p.connect(address, self._tag + tag)
         return channel if self._outgoing is None else self._outgoing(channel)
 
     async def accept(self, line: int, tag: int) -> Channel:
         """The connection that rank + line opened with this tag."""
-        return await self._p2p.accept((self._rank + line) % self._n, tag)
+        return await self._p2p.accept((self._rank + line) % self._n, self._tag + tag)

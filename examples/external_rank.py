@@ -118,4 +118,7 @@ def main(path: str, rank: int, record_bytes: int, steps: int | None = None) -> N
 if __name__ == "__main__":
     if len(sys.argv) not in (4, 5):
         raise SystemExit(__doc__)
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    try:
+        main(sys.argv[1], *map(int, sys.argv[2:]))
+    except OSError as error:
+        raise SystemExit(f"the others went away, or did not come: {error}") from None

@@ -4,11 +4,12 @@ What `--groups` says, as data: a grid, whose first dimension varies fastest, or 
 a file. Who is in which group with whom is arithmetic; nothing here runs.
 """
 
+import json
 import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -88,6 +89,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, tag_field="form", tag="l
 
 GroupKind: TypeAlias = Grid | Listed
 
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}", re.ASCII)
 _DIMENSION = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_-]{0,31})=(?P<size>\d{1,9})", re.ASCII)
 
 
@@ -95,6 +97,10 @@ def parse_groups(text: str) -> tuple[GroupKind, ...]:
     """`tp=8,pp=16,dp=32`, or the name of a JSON file {"tp": [[0, 1], [2, 3]], …}. Raises
     UsageError.
     """
+    if not text.strip():
+        raise UsageError(
+            "--groups is empty: expected NAME=SIZE,…, as in tp=8,pp=16,dp=32, or a file"
+        )
     parts = [part.strip() for part in text.split(",")]
     found = [match for match in map(_DIMENSION.fullmatch, parts) if match is not None]
     if len(found) == len(parts):
@@ -118,18 +124,34 @@ def _grid(dimensions: list[tuple[str, int]], text: str) -> tuple[GroupKind, ...]
     return tuple(kinds)
 
 
+def _kinds(data: bytes) -> dict[str, list[list[int]]]:
+    """Lists of ranks by kind. Raises ValueError for a kind that is there twice, or no JSON."""
+
+    def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"{twice!r} stands there twice")
+        return dict(pairs)
+
+    read = json.loads(data, object_pairs_hook=without_doubles)
+    return msgspec.convert(read, dict[str, list[list[int]]])
+
+
 def _listed(path: Path) -> tuple[GroupKind, ...]:
     try:
-        kinds = msgspec.json.decode(path.read_bytes(), type=dict[str, list[list[int]]])
+        kinds = _kinds(path.read_bytes())
     except OSError as error:
         raise UsageError(
             f"--groups {str(path)!r}: neither NAME=SIZE,… nor a file: {error.strerror}"
         ) from None
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError) as error:
         raise UsageError(
             f'--groups {path}: expected JSON such as {{"tp": [[0, 1], [2, 3]]}}: {error}'
         ) from None
     for name, groups in kinds.items():
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"--groups {path}: {name!r} is no name for a kind of group, as tp is")
         if not groups or not all(groups):
             raise UsageError(f"--groups {path}: {name!r} has no group, or one without ranks")
     if not kinds:
@@ -148,7 +170,10 @@ def check_groups(kinds: tuple[GroupKind, ...], nranks: int) -> None:
         product = math.prod(kind.size for kind in grid)
         if product != nranks:
             sizes = " × ".join(f"{kind.name} {kind.size}" for kind in grid)
-            raise UsageError(f"--groups: {sizes} = {product}, and there are {nranks} ranks")
+            raise UsageError(
+                f"--groups: {sizes} = {product}, and there are {nranks} ranks: sizes multiply to "
+                "them"
+            )
     for kind in kinds:
         if isinstance(kind, Listed):
             _check_listed(kind, nranks)
@@ -164,7 +189,8 @@ def _check_listed(kind: Listed, nranks: int) -> None:
                     f"{nranks - 1}"
                 )
             if rank in seen:
-                where = f"groups {seen[rank]} and {index}" if seen[rank] != index else "twice in it"
+                other = f"groups {seen[rank]} and {index}"
+                where = other if seen[rank] != index else f"group {index} twice"
                 raise UsageError(
                     f"--groups: rank {rank} is in {kind.name} {where}: groups of a kind must not "
                     "overlap"

@@ -196,7 +196,10 @@ def _check_external(spec: Spec) -> None:
         raise UsageError(f"--external-ranks: all {spec.nranks} ranks are external: leave some here")
     for flag, given in (("--groups", spec.groups), ("--restarts", spec.restarts)):
         if given:
-            raise UsageError(f"--external-ranks and {flag}: leave one of the two out")
+            raise UsageError(
+                f"--external-ranks and {flag}: the programs of others come once, for all ranks "
+                "alone; leave one of the two out"
+            )
     for fault in spec.inject:
         if isinstance(fault, RankFault) and fault.rank in ranks:
             raise UsageError(

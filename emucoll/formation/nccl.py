@@ -73,7 +73,9 @@ class NcclRoot(Formation):
             reply = rank.network.listen()
         with rank.span("bootstrap.delay"):
             threshold, rate = job.uid_stagger_threshold, job.uid_stagger_rate
-            await rank.clock.sleep(self.stagger_s(r - owned.start, len(owned), threshold, rate))
+            wait_s = self.stagger_s(r - owned.start, len(owned), threshold, rate)
+            if wait_s > 0:
+                await rank.clock.sleep(wait_s)
         with rank.span("bootstrap.send", peer="root"):
             own = CheckIn(r, n, iroot, nroots, 0, reply.address, ring.address)
             await self._check_in(rank, job, own)

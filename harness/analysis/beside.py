@@ -112,7 +112,10 @@ def _emulated(run: dict[str, Phase]) -> dict[str, _Time]:
             for name, seconds in parts.items()
         }
         found["bootstrap"] = _Time(whole, None, kind, "less the barrier" if own else None)
-        found[UNEXPLAINED] = _Time(gap, _share(gap, whole), kind, "connect, accept")
+        note = "connect, accept"
+        if "bootstrap.get_key" in means:
+            note = "the store's part, connect, accept"
+        found[UNEXPLAINED] = _Time(gap, _share(gap, whole), kind, note)
     if "allgathers" in means:  # without them its rest is emucoll's own, not NCCL's
         names = [name for name in ("allgathers", "rest") if name in means]
         found |= {name: _Time(means[name], None, run[name].kind) for name in names}

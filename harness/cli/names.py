@@ -64,6 +64,8 @@ def _steps(plan: Plan) -> list[str]:
     lines = [f"formation {formation.name}"]
     if isinstance(formation, NcclRoot):
         lines[0] += f", check-in of {formation.check_in.size} bytes"
+    if plan.front is not None:
+        lines.insert(0, f"{plan.front.name}: {plan.front.text}")
     if plan.listeners:
         lines.append(f"opens listeners {', '.join(plan.listeners)}")
     for step in plan.steps:
@@ -76,7 +78,8 @@ def _steps(plan: Plan) -> list[str]:
                 lines.append(f"{step.phase}: {step.work.text}")
             case Barrier():
                 lines.append(f"{step.phase}: a host's ranks, dissemination, a connection a message")
-    return [*lines, f"keeps {plan.held_descriptors} descriptors a rank"]
+    held = plan.held_descriptors + (plan.front is not None)
+    return [*lines, f"keeps {held} descriptors a rank"]
 
 
 def _list(named: Iterable[_Named], as_json: bool) -> None:

@@ -98,7 +98,8 @@ class Initialization:
         self._when_formed = formed
         self._loops = self._compile()
         self._calls: dict[str, _Call] = {}
-        self._p2p: dict[int, PointToPoint] = {}
+        self._p2p: dict[tuple[int, str], PointToPoint] = {}
+        """By rank's slot and listener: one each, since whoever accepts keeps what comes early."""
         self._listeners: list[tuple[Listener, ...]] = [()] * len(ranks)
         """Of each rank that has formed, in the order of `Plan.published`."""
         self._groups = Groups(setup.spec, self.plan, ranks, since_start_s, self._work)
@@ -192,7 +193,7 @@ class Initialization:
         if self._spec.groups:
             with rank.span("groups"):
                 p2p = self.plan.p2p
-                ends = self._point_to_point(rank)
+                ends = self._point_to_point(rank, p2p)
                 parent = Parent(self.job, ring, ends, lambda peer: self._address(p2p, peer))
                 await self._groups.bring_up(rank, parent)
 
@@ -258,7 +259,7 @@ class Initialization:
         if not self._has_barrier:
             return
         p2p, members = self.plan.p2p, host_of(rank.rank, self._extent)
-        ends = self._point_to_point(rank)
+        ends = self._point_to_point(rank, p2p)
         await barrier(rank, ends, members, lambda peer: self._address(p2p, peer))
 
     def _gather(self, rank: Rank, ring: Ring, call: _Call) -> Awaitable[object]:
@@ -270,7 +271,12 @@ class Initialization:
         flips = self._faults.flips(rank.rank) if is_last else None
         if call.gather.schedule.peers(self._spec.nranks):
             peers = RingPeers(
-                rank, self.job, ring.listener, lambda peer: self._address(RING, peer), flips
+                rank.rank,
+                self._spec.nranks,
+                self._point_to_point(rank, RING),
+                lambda peer: self._address(RING, peer),
+                self.plan.gathers.index(call.gather),
+                flips,
             )
         elif flips is not None:
             lines[NEXT] = flips(ring.next)
@@ -291,13 +297,13 @@ class Initialization:
             await rank.clock.sleep(charged_s)
         wall[rank.slot] = before + charged_s  # not how late a busy process woke it
 
-    def _point_to_point(self, rank: Rank) -> PointToPoint:
-        """A rank's, in the communicator of all ranks."""
-        ends = self._p2p.get(rank.slot)
+    def _point_to_point(self, rank: Rank, name: str) -> PointToPoint:
+        """A rank's at its listener `name`, in the communicator of all ranks."""
+        ends = self._p2p.get((rank.slot, name))
         if ends is None:
-            listener = self._listeners[rank.slot][self.plan.published.index(self.plan.p2p)]
+            listener = self._listeners[rank.slot][self.plan.published.index(name)]
             ends = PointToPoint(rank, self.job, listener, self._tagged_apart)
-            self._p2p[rank.slot] = ends
+            self._p2p[rank.slot, name] = ends
         return ends
 
     def _address(self, listener: str, rank: int) -> Address:

@@ -347,13 +347,14 @@ class Worker:
         cpu["loop"] = process_cpu_s - sum(
             seconds for name, seconds in cpu.items() if name != "loop"
         )
+        groups = self._initialization.groups_up()
         skip: tuple[str, ...] = (IDLE, "loop", NEVER_STARTED, EXTERNAL)
         if self._spec.start_skew is None:
             skip = (*skip, START_SKEW)
         return Finished(
             total_s=now - self._started,
             gathers=self._initialization.gathered(self._own),
-            groups=self._initialization.groups_up(),
+            groups=groups,
             phases={
                 name: wall.tobytes()
                 for name, wall in zip(trace.names, trace.wall, strict=True)
@@ -365,8 +366,8 @@ class Worker:
                 messages=counters.messages,
                 bytes=counters.bytes_sent,
                 connections=counters.connects,
-                retries=trace.retries,
-                requests=trace.requests,
+                retries=trace.retries + sum(each.retries for each in groups),
+                requests=trace.requests + sum(each.requests for each in groups),
                 syscalls=counters.syscalls,
                 cpu_s=process_cpu_s,
                 peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,

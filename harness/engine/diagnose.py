@@ -59,12 +59,21 @@ def diagnose(spec: Spec, outcome: Outcome) -> tuple[RunError, int]:
         return _rank_failed(spec, outcome.trouble)
     assert isinstance(detail, HarnessError | UsageError)
     usage = weight is Weight.USAGE
+    cause = None
+    following = "see what happened; `emucoll doctor` shows this machine's limits"
+    if usage:
+        following = "correct the command"
+    elif spec.external_ranks:
+        ranks = ", ".join(map(str, spec.external_ranks[:8]))
+        cause = (
+            f"a program that is no rank of this run, or not the one it says: external are {ranks}"
+        )
+        following = "give each external program a rank of its own, as rendezvous.json has them"
     error = RunError(
         what=str(detail),
         evidence=f"reported while {_doing(outcome)}",
-        next="correct the command"
-        if usage
-        else "see the cause; `emucoll doctor` shows this machine's limits",
+        cause=cause,
+        next=following,
     )
     return error, USAGE if usage else HARNESS
 
@@ -158,6 +167,12 @@ def _rank_failed(spec: Spec, trouble: Trouble) -> tuple[RunError, int]:
         "network": "`emucoll doctor` with the same flags shows which limit is near",
         "raised": "correct the algorithm; the place is in the evidence",
     }
+    beside = {(failed.rank + 1) % spec.nranks, (failed.rank - 1) % spec.nranks}
+    external = sorted(beside.intersection(spec.external_ranks))
+    if failed.kind == "closed" and external:
+        peer = external[0]
+        causes["closed"] = f"rank {peer} beside it is external: the program that is it has gone"
+        nexts["closed"] = f"look at what the program of rank {peer} said last"
     injected = any(
         isinstance(fault, RankFault) and fault.what == "raise" and fault.rank == failed.rank
         for fault in spec.inject
@@ -200,12 +215,12 @@ def _deadline(spec: Spec, outcome: Outcome) -> RunError:
             f"rank {culprit.rank} holds it up"
         ),
         evidence=_evidence(culprit, waiting_for_it, stuck) + _keys(outcome) + _silence(silent),
-        cause=_injected(spec, culprit.rank) or _cause(culprit),
+        cause=_injected(spec, culprit.rank) or _cause(culprit) + _besides(spec, outcome, culprit),
         next=f"look at rank {culprit.rank}; if it only needs more time, give it with --deadline",
         rank=culprit.rank,
         phase=culprit.phase,
         peer=_SERVERS.get(culprit.peer, culprit.peer),
-        worker=culprit.worker,
+        worker=None if culprit.phase == "external" else culprit.worker,
         waiting=[_waiting(wait) for wait in _nearest(stuck, culprit.rank)[:_SHOWN]],
     )
 
@@ -241,12 +256,12 @@ def _server_silent(spec: Spec, outcome: Outcome, waits: list[Wait], server: int)
             f"the {name} does not answer"
         ),
         evidence=(
-            f"{waiting} of {spec.nranks} ranks wait for the {name} (process "
-            f"{outcome.pids.get(name)}), the first of them rank {first.rank} in phase "
+            f"{waiting} of {spec.nranks} ranks wait for the {name} "
+            f"({_whereabouts(spec, outcome, name)}), the first of them rank {first.rank} in phase "
             f"{first.phase}; ranks that wait: {_by_phase(stuck)}{_keys(outcome)}"
         ),
         cause=f"the {name} is stopped, overloaded, or lost what it was sent",
-        next=f"look at the {name}'s process; if it only needs more time, give it with --deadline",
+        next=f"look at the {name}; if it only needs more time, give it with --deadline",
         rank=first.rank,
         phase=first.phase,
         peer=name,
@@ -261,6 +276,11 @@ def _keys(outcome: Outcome) -> str:
         return ""
     shown = ", ".join(f"{key[:80]!r} ({count})" for key, count in outcome.stuck_keys[:4])
     return f"; keys that clients of the store wait for: {shown}"
+
+
+def _whereabouts(spec: Spec, outcome: Outcome, server: str) -> str:
+    pid = outcome.pids.get(server)
+    return f"at {getattr(spec, server)}" if pid is None else f"process {pid}"
 
 
 def _by_phase(stuck: list[Wait]) -> str:
@@ -370,6 +390,16 @@ def _cause(culprit: Wait) -> str:
     if culprit.phase in _NOT_STARTED:
         return _NOT_STARTED[culprit.phase]
     return "the rank, or whom it waits for, is stuck or slow"
+
+
+def _besides(spec: Spec, outcome: Outcome, culprit: Wait) -> str:
+    """What else may explain it."""
+    dropped = any(report.dropped_count for report in outcome.servers.values())
+    if culprit.phase == "external" and dropped:
+        return "; or it came and was turned away (warning strangers-dropped): see its magic"
+    if spec.hop_delay_s:
+        return f"; every message is {spec.hop_delay_s:g} s late (--hop-delay)"
+    return ""
 
 
 def _nearest(stuck: list[Wait], rank: int) -> list[Wait]:

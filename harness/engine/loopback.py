@@ -6,12 +6,15 @@ import asyncio
 import os
 import resource
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 
 import msgspec
 
 from emucoll.collectives.driver import PEER_CHUNK_BYTES
 from emucoll.errors import PreflightRefused, UsageError
 from emucoll.formation.base import count_roots
+from emucoll.formation.split import SPLIT_INFO_BYTES
 from emucoll.plans.steps import Barrier, Gather
 from harness.control.controller import Controller, Outcome, Placement
 from harness.control.lifecycle import Stage
@@ -33,6 +36,7 @@ from harness.results.storage import (
     Pids,
     Rendezvous,
     check_writable,
+    remove_rendezvous,
     save,
     save_pids,
     save_rendezvous,
@@ -59,7 +63,10 @@ def demand(spec: Spec, machine: Machine) -> Demand:
     )
     return Demand(
         nranks=spec.nranks,
-        gathers=tuple(_gathering(each, n, spec.steps) for each in initialization.gathers),
+        gathers=(
+            *(_gathering(each, n, spec.steps) for each in initialization.gathers),
+            *_groups_gatherings(spec),
+        ),
         # With peers, a message out at a time, and perhaps one from each that is ahead.
         formed_descriptors=formed * (1 + kinds)
         + keeps_store
@@ -104,6 +111,19 @@ def _gathering(gather: Gather, n: int, steps: int | None) -> Gathering:
     )
 
 
+def _groups_gatherings(spec: Spec) -> Iterator[Gathering]:
+    """What the AllGathers of process groups ask: all groups of a kind at once."""
+    plan = plan_of(spec)
+    for kind in spec.groups:
+        if spec.group_init == "split":
+            colors = Gather("", plan.gathers[0].schedule, SPLIT_INFO_BYTES)
+            yield _gathering(colors, spec.nranks, None)
+        for gather in plan.gathers:
+            ours = _gathering(gather, kind.size, spec.steps)
+            blocks = kind.size - 1 if ours.blocks is None else ours.blocks
+            yield replace(ours, blocks=blocks)
+
+
 def _barrier_rounds(spec: Spec) -> int:
     """Messages that a rank sends in its host's barrier, each on a connection of its own."""
     if not any(isinstance(step, Barrier) for step in plan_of(spec).steps):
@@ -111,12 +131,16 @@ def _barrier_rounds(spec: Spec) -> int:
     return (min(spec.ranks_per_host, spec.nranks) - 1).bit_length()
 
 
+FORMATION_HOPS = 3
+"""Messages that wait for each other while a ring forms, at least: check-in, answer, hello."""
+
+
 def _latency_s(spec: Spec) -> float:
-    """How long the AllGathers wait for late messages, whatever the machine."""
+    """How long ranks wait for late messages at least, whatever the machine."""
     if not spec.hop_delay_s:
         return 0.0
     hops = sum(gather.hops(spec.nranks, spec.steps) for gather in plan_of(spec).gathers)
-    return hops * spec.hop_delay_s
+    return (FORMATION_HOPS + hops) * spec.hop_delay_s
 
 
 def lay_out(spec: Spec, machine: Machine | None = None) -> Layout:
@@ -163,6 +187,11 @@ def run(spec: Spec, progress: Progress) -> RunResult:
         RunWarning(code=limit.name, text=f"{limit.because}; {limit.remedy}")
         for limit in layout.warnings
     ]
+    if layout.estimates.low_s > spec.deadline_s:
+        progress.note(
+            f"this takes {layout.estimates.low_s:.0f} s or more, and --deadline is "
+            f"{spec.deadline_s:g} s"
+        )
     placement = place(layout)
     if is_charged(spec):
         progress.note("timing one rank's local work, which all ranks are charged")
@@ -189,6 +218,8 @@ def run(spec: Spec, progress: Progress) -> RunResult:
         warnings=warnings,
         charges=charged,
     )
+    if spec.out is not None:
+        remove_rendezvous(spec.out)
     result, times = _conclude(spec, placement, outcome, measured)
     if spec.out is not None:
         _save(result, times, spec.out)

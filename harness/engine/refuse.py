@@ -7,7 +7,12 @@ from emucoll.formation import FORMATIONS
 from emucoll.formation.base import count_roots
 from emucoll.plans.nccl import MULTIROOT
 from harness.control.inject import RankFaults
-from harness.external.endpoints import external_root, external_servers, external_store
+from harness.external.endpoints import (
+    external_root,
+    external_servers,
+    external_store,
+    refuse_nobody,
+)
 from harness.external.libnccl import find_library
 from harness.external.torch_store import refuse_missing_torch
 from harness.planned import formation_name, group_roots, plan_of, servers_of
@@ -66,6 +71,7 @@ def _refuse_external(spec: Spec) -> None:
             raise UsageError(
                 f"--inject {fault.server}:kill: the {fault.server} was not started here"
             )
+    refuse_nobody(spec)
 
 
 def _refuse_external_ranks(spec: Spec) -> None:

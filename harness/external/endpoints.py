@@ -12,6 +12,9 @@ from emucoll.wire.address import Address
 from emucoll.wire.nccl import DEFAULT_COMM_MAGIC, UNIQUE_ID_BYTES, UniqueId
 from harness.spec import Spec, is_endpoint
 
+_LISTENS = "0A"
+"""The state of a listener in /proc/net/tcp."""
+
 
 def external_store(spec: Spec) -> Address | None:
     """The store's address, if `--store` gives one. Raises UsageError."""
@@ -28,6 +31,44 @@ def external_root(spec: Spec) -> UniqueId | None:
     if spec.unique_id is None:
         return UniqueId(DEFAULT_COMM_MAGIC, address)
     return UniqueId(_read_id(spec.unique_id).magic, address)
+
+
+def refuse_nobody(spec: Spec) -> None:
+    """Raise UsageError where nobody listens at the address of a server that should run already.
+
+    The kernel is asked, not the server: up to NCCL 2.23.4 a root does not survive a peer that
+    connects and leaves.
+    """
+    for flag, server in (("--root", spec.root), ("--store", spec.store)):
+        if is_endpoint(server) and not _somebody_listens(_address(flag, server)):
+            raise UsageError(f"{flag} {server}: nobody listens there: start it first")
+
+
+def _somebody_listens(address: Address) -> bool:
+    """As far as the kernel's tables tell; True where they cannot be read."""
+    port = f"{address.port:04X}"
+    ours = {f"{_in_table(ip)}:{port}" for ip in (address.host, "0.0.0.0", "::")}
+    if not address.is_ipv6:  # of a listener for both families
+        ours.add(f"{_in_table(f'::ffff:{address.host}')}:{port}")
+    try:
+        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+            with open(table) as lines:
+                next(lines)
+                for line in lines:
+                    words = line.split()
+                    if words[3] != _LISTENS:  # listeners come first, and connections may be many
+                        break
+                    if words[1] in ours:
+                        return True
+    except (OSError, StopIteration):
+        return True
+    return False
+
+
+def _in_table(ip: str) -> str:
+    """As /proc/net/tcp and tcp6 write it: words of the host's byte order."""
+    packed = ipaddress.ip_address(ip).packed
+    return "".join(packed[at : at + 4][::-1].hex().upper() for at in range(0, len(packed), 4))
 
 
 def external_servers(spec: Spec) -> set[str]:

@@ -264,12 +264,12 @@ def _estimates(case: Case) -> Estimates:
     allgather_s *= demand.bring_ups
     total_s = start_s + formation_s + allgather_s
     return Estimates(
-        transfers=transfers,
-        moved_bytes=moved_bytes,
+        transfers=transfers * demand.bring_ups,
+        moved_bytes=moved_bytes * demand.bring_ups,
         start_s=start_s,
         formation_s=formation_s,
         allgather_s=allgather_s,
-        low_s=total_s * costs.low_factor,
+        low_s=max(total_s * costs.low_factor, demand.latency_s * demand.bring_ups),
         high_s=total_s * costs.high_factor,
         worker_memory_bytes=case.worker_memory_bytes,
         server_memory_bytes=case.server_memory_bytes,

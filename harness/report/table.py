@@ -6,7 +6,7 @@ ASCII layout, never a colour. Adds nothing to a result that is not in it, and co
 """
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from harness.groups import format_groups
 from harness.report.failure import failure_lines, printable
@@ -79,7 +79,7 @@ def _of_spec(spec: Spec, result: RunResult) -> list[str]:
         f"nranks {spec.nranks} workers {_count(result.workers)} "
         f"ranks-per-host {spec.ranks_per_host} "
         + ("all ranks start together" if window is None else f"start-window {window} per worker"),
-        f"{_runs(spec)} root {printable(spec.root)} store {printable(spec.store)}",
+        f"{_runs(spec)} {_served_by(spec, result)}",
         f"world {spec.world} IPv{spec.ip} seed {spec.seed} deadline {spec.deadline_s:g} s",
     ]
     if spec.hop_delay_s:
@@ -95,6 +95,12 @@ def _of_spec(spec: Spec, result: RunResult) -> list[str]:
     if spec.inject:
         lines.append(f"injected {' '.join(map(format_injection, spec.inject))}")
     return lines
+
+
+def _served_by(spec: Spec, result: RunResult) -> str:
+    """Root and store, those of them that the run has."""
+    servers = [name for name in ("root", "store") if name in result.servers or not result.servers]
+    return " ".join(f"{name} {printable(getattr(spec, name))}" for name in servers)
 
 
 def _runs(spec: Spec) -> str:
@@ -151,7 +157,7 @@ def _restarts(result: RunResult) -> list[str]:
         times = map(_seconds, (each.formation_s, each.total_s, each.mean_total_s))
         counts = map(_count, (each.connections, each.retries, each.wrong))
         rows.append((str(number), *times, *counts))
-    last = "all that follows is of the last bring-up, but for what servers did, which is of all"
+    last = "what follows is of the last bring-up, but for what servers did and #wrong: of all"
     return [*align(rows), f"# {last}"]
 
 
@@ -165,7 +171,7 @@ def _allgathers(result: RunResult) -> list[str]:
     ranks = result.nranks if result.spec is None else result.spec.ranks_here
     rows = [*head, *(_nccl_tests_row(gather, ranks) for gather in result.allgathers)]
     # Data lines carry no comment sign, and say at their end which AllGather and how much of it.
-    names = ["allgather", "", *(printable(gather.name) for gather in result.allgathers)]
+    names = ["allgather", "", *_names(result.allgathers)]
     steps = ["steps", "", *map(_steps, result.allgathers)]
     width = max(map(len, names))
     lines = [
@@ -179,6 +185,13 @@ def _allgathers(result: RunResult) -> list[str]:
             f"# Out of bounds values : {result.wrong} {'FAILED' if result.wrong else 'OK'}"
         )
     return [*lines, "#", *_deliveries(result.allgathers)]
+
+
+def _names(gathers: Sequence[AllGather]) -> list[str]:
+    """With the phase, where there are several."""
+    if len(gathers) == 1:
+        return [printable(gathers[0].name)]
+    return [printable(f"{gather.name} {gather.phase or ''}".rstrip()) for gather in gathers]
 
 
 def _nccl_tests_row(gather: AllGather, nranks: int) -> tuple[str, ...]:
@@ -197,14 +210,14 @@ def _nccl_tests_row(gather: AllGather, nranks: int) -> tuple[str, ...]:
     )
 
 
-def _deliveries(gathers: Iterable[AllGather]) -> list[str]:
+def _deliveries(gathers: Sequence[AllGather]) -> list[str]:
     head = ("allgather", "steps", "blocks", "blocks/s", "reads", "writes", "blocks/read", "flow")
     rows: list[tuple[str, ...]] = [head]
     notes = []
-    for gather in gathers:
+    for gather, name in zip(gathers, _names(gathers), strict=True):
         rows.append(
             (
-                printable(gather.name),
+                name,
                 _steps(gather) or _NONE,
                 _count(gather.transfers),
                 _rate(gather.transfers_per_s),
@@ -360,6 +373,8 @@ def _where(result: RunResult) -> list[str]:
     if result.spec.out is None:
         return ["# Result: not kept (--out DIR keeps it and every rank's times)"]
     out = printable(result.spec.out).rstrip("/")
+    if not result.phases:
+        return [f"# Result: {out}/{RESULT_FILE}"]
     return [f"# Result: {out}/{RESULT_FILE}, every rank's times: {out}/{RANKS_FILE}"]
 
 

@@ -116,6 +116,11 @@ def save_rendezvous(rendezvous: Rendezvous, directory: str | os.PathLike[str]) -
     _save_json(rendezvous, Path(directory) / RENDEZVOUS_FILE)
 
 
+def remove_rendezvous(directory: str | os.PathLike[str]) -> None:
+    """The run is over: nobody can join any more."""
+    _remove(Path(directory) / RENDEZVOUS_FILE)
+
+
 def _save_json(value: msgspec.Struct, path: Path) -> None:
     try:
         _write(path, msgspec.json.format(msgspec.json.encode(value)) + b"\n")

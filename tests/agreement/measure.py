@@ -18,7 +18,7 @@ from emucoll.formation import FORMATIONS
 from emucoll.formation.base import Formation, count_roots
 from emucoll.formation.tcpstore import address_key
 from emucoll.net.base import Network
-from emucoll.p2p import RingPeers
+from emucoll.p2p import PointToPoint, RingPeers
 from emucoll.plans.steps import one_allgather
 from emucoll.rank import Job, Rank, Ring
 from emucoll.servers.root import RootServer
@@ -259,7 +259,12 @@ async def gather(formed: Formed, allgather: str, record_bytes: int) -> WrongBloc
                     rank,
                     {NEXT: ring.next, PREV: ring.prev},
                     collective,
-                    RingPeers(rank, formed.job, ring.listener, addresses.__getitem__),
+                    RingPeers(
+                        rank.rank,
+                        n,
+                        PointToPoint(rank, formed.job, ring.listener),
+                        addresses.__getitem__,
+                    ),
                 )
                 for rank, ring in zip(formed.ranks, formed.rings, strict=True)
             )

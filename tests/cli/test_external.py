@@ -1,6 +1,7 @@
 """Ranks and servers of other programs: they join, or what they do wrong is told."""
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -144,6 +145,7 @@ def test_a_rank_taken_twice(emucoll: Commands, tmp_path: Path) -> None:
             ended = running.end()
     assert ended.exit_code == 3
     assert "rank 2" in ended.error["what"]
+    assert "external are 3" in ended.error["cause"]
 
 
 @pytest.mark.parametrize(
@@ -203,6 +205,15 @@ def test_a_root_that_runs_already(emucoll: Commands, tmp_path: Path, given: str)
 def test_nobody_at_that_address(emucoll: Commands) -> None:
     with serve_store() as (address, _):
         pass
-    ended = emucoll("run", "-np", 2, "--store", address, "--deadline", "2s", "--json")
+    ended = emucoll("run", "-np", 2, "--store", address, "--json")
+    assert ended.exit_code == 2
+    assert f"--store {address}: nobody listens there" in ended.error["what"]
+
+
+def test_one_that_stands_there_and_says_nothing(emucoll: Commands) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        ended = emucoll("run", "-np", 2, "--store", address, "--deadline", "2s", "--json")
     assert ended.exit_code == 3
     assert "the store does not answer" in ended.error["what"]
+    assert f"at {address}" in ended.error["evidence"]

@@ -103,6 +103,8 @@ def test_an_error_in_an_allgather_reaches_everybody(emucoll: Commands, tmp_path:
     assert ended.exit_code == 1
     assert ended.error["phase"] == "bootstrap.ring"
     assert ended.error["rank"] in (2, 4), "a neighbour of the one that left"
+    assert ended.error["peer"] == 3
+    assert "rank 3 beside it is external" in ended.error["cause"]
     assert any(word in ended.error["evidence"] for word in ("closed", "reset by peer"))
 
 
@@ -128,13 +130,14 @@ def test_ports_that_run_out_are_told_before_the_run(tmp_path: Path) -> None:
 
 
 def test_a_dropped_connection_is_tried_again_and_has_a_deadline(emucoll: Commands) -> None:
-    """nccl #1618: a connect error was not retried, and 1,024 ranks hung. A root's port at which
-    nobody listens is tried again, until the deadline says who waits for what.
+    """nccl #1618: a connect error was not retried, and 1,024 ranks hung. A root that goes away
+    before anybody has come is tried again, until the deadline says who waits for what.
     """
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        port = nobody.getsockname()[1]
-        flags = ("--formation", "nccl-root", "--root", f"127.0.0.1:{port}", "--deadline", "2s")
-        ended = emucoll("run", "-np", 4, *flags, "--json")
+    root = socket.create_server(("127.0.0.1", 0))
+    flags = ("--formation", "nccl-root", "--root", f"127.0.0.1:{root.getsockname()[1]}")
+    with emucoll.start("run", "-np", 4, *flags, "--deadline", "3s", "--json") as running:
+        running.published_pids()
+        root.close()
+        ended = running.end()
     assert ended.exit_code == 3
     assert "the root does not answer" in ended.error["what"]

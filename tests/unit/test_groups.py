@@ -59,7 +59,7 @@ def test_lists_from_a_file(tmp_path: Path) -> None:
         ("tp=0,pp=3", "sizes are 1 and more"),
         ("tp=2,pp=", "expected NAME=SIZE"),
         ("tp:2", "neither NAME=SIZE,… nor a file"),
-        ("", "neither NAME=SIZE,… nor a file"),
+        ("", "--groups is empty"),
     ],
 )
 def test_what_is_no_groups(text: str, why: str) -> None:
@@ -76,7 +76,10 @@ def test_what_is_no_groups(text: str, why: str) -> None:
         ('{"tp": [[0], []]}', "or one without ranks"),
         ("{}", "no groups"),
         ('{"tp": [[0, 1], [1, 2]]}', "rank 1 is in tp groups 0 and 1: groups of a kind must not"),
-        ('{"tp": [[0, 0]]}', "rank 0 is in tp twice in it"),
+        ('{"tp": [[0, 0]]}', "rank 0 is in tp group 0 twice"),
+        ('{"tp": [[0]], "tp": [[1]]}', "'tp' stands there twice"),
+        ('{"a.b": [[0]]}', "'a.b' is no name for a kind"),
+        ("", "expected JSON such as"),
         ('{"tp": [[0, 9]]}', "tp group 0 has rank 9, which is none of 0 to 3"),
         ('{"tp": [[0, -1]]}', "has rank -1"),
     ],
