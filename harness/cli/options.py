@@ -25,6 +25,11 @@ from harness.spec import Spec, check, parse_injection
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+HANDSHAKE_S, HANDSHAKE_S_PER_RANK = 10.0, 0.001
+"""How long an accepted peer may take over its hello. At 98,304 ranks on two cores 10 s went by
+between a rank's connect and its turn to speak."""
+
+
 class _Parsed(click.ParamType[Any]):
     """An option whose text one of our parsers reads."""
 
@@ -155,9 +160,8 @@ SPEC_OPTIONS = [
     click.option(
         "--handshake-timeout",
         type=TIME,
-        default=10.0,
         metavar="T",
-        help="Drop a peer that stays silent in its hello [10s].",
+        help="Drop a peer that stays silent in its hello [10s, and 1 ms for each rank].",
     ),
     click.option(
         "--hop-delay",
@@ -224,7 +228,10 @@ def make_spec(options: dict[str, Any]) -> Spec:
     """The spec that the options say. Raises UsageError."""
     values = dict(options)
     values["deadline_s"] = values.pop("deadline")
-    values["handshake_s"] = values.pop("handshake_timeout")
+    handshake_s = values.pop("handshake_timeout")
+    if handshake_s is None:  # of many ranks on few cores a busy one may be silent for long
+        handshake_s = HANDSHAKE_S + HANDSHAKE_S_PER_RANK * max(0, values["nranks"])
+    values["handshake_s"] = handshake_s
     values["hop_delay_s"], values["intra_host_delay_s"] = values.pop("hop_delay")
     look_in(os.getcwd())
     _choose_what_runs(values)
