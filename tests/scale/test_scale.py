@@ -33,6 +33,11 @@ def nranks(bounded_scale: bool) -> int:
     return BOUNDED if bounded_scale else FULL
 
 
+def only_few_formations_if(bounded_scale: bool, formation: str) -> None:
+    if bounded_scale and formation not in AT_FULL_SCALE:
+        pytest.skip("two formations in the bounded run")
+
+
 def ranks_for(formation: str, nranks: int) -> int:
     return nranks if formation in AT_FULL_SCALE else min(nranks, MIDDLE)
 
@@ -69,7 +74,10 @@ def check_memory(result: RunResult, nranks: int) -> None:
 
 @EACH_FORMATION
 @pytest.mark.parametrize("record_bytes", [28, 120])
-def test_all_ranks_gather_all_records(formation: str, record_bytes: int, nranks: int) -> None:
+def test_all_ranks_gather_all_records(
+    formation: str, record_bytes: int, nranks: int, bounded_scale: bool
+) -> None:
+    only_few_formations_if(bounded_scale and record_bytes > 28, formation)
     nranks = ranks_for(formation, nranks)
     result = run(
         "-np", nranks, "--formation", formation, "--allgather", "ring-pipelined",
@@ -85,7 +93,10 @@ def test_all_ranks_gather_all_records(formation: str, record_bytes: int, nranks:
 
 
 @EACH_FORMATION
-def test_formation_takes_about_as_long_each_time(formation: str, nranks: int) -> None:
+def test_formation_takes_about_as_long_each_time(
+    formation: str, nranks: int, bounded_scale: bool
+) -> None:
+    only_few_formations_if(bounded_scale, formation)
     nranks, seconds = ranks_for(formation, nranks), []
     for _ in range(3):
         result = run(
@@ -135,6 +146,7 @@ def test_the_first_steps_in_lockstep(formation: str, nranks: int) -> None:
 @EACH_FORMATION
 def test_a_late_rank_delays_and_does_not_break(formation: str, bounded_scale: bool) -> None:
     """No deadline and no retry of a formation may end it for one rank that comes late."""
+    only_few_formations_if(bounded_scale, formation)
     nranks, late_s = (1024, 3) if bounded_scale else (4096, 20)
     result = run(
         "-np", nranks, "--formation", formation, "--start-skew", f"ranks:{nranks // 2}={late_s}s"
@@ -236,6 +248,7 @@ def test_groups_of_4096(init: str, bounded_scale: bool) -> None:
 
 @EACH_FORMATION
 def test_three_restarts_in_a_row(formation: str, bounded_scale: bool) -> None:
+    only_few_formations_if(bounded_scale, formation)
     nranks = 1024 if bounded_scale else 4096
     result = run("-np", nranks, "--formation", formation, "--restarts", 3)
     assert [each.wrong for each in result.restarts] == [0] * 4
@@ -254,15 +267,20 @@ HOP_S = 0.005
 
 @pytest.mark.parametrize("nranks", [8, 32, 128])
 @pytest.mark.parametrize("allgather", HOPS)
-def test_late_messages_decide_how_long_it_takes(allgather: str, nranks: int) -> None:
+def test_late_messages_decide_how_long_it_takes(
+    allgather: str, nranks: int, bounded_scale: bool
+) -> None:
     """Within 10 % of the hops that wait for each other, counted by hand; the best of three, for
-    others share the machine.
+    others share the machine. The bounded run, on whatever machine, allows half as much again.
     """
+    if bounded_scale and nranks != 8:
+        pytest.skip("8 ranks in the bounded run")
     least_s = HOPS[allgather](nranks) * HOP_S
     ratios = []
-    while len(ratios) < 3 and not (ratios and min(ratios) <= 1.1):
+    most = 1.5 if bounded_scale else 1.1
+    while len(ratios) < 3 and not (ratios and min(ratios) <= most):
         flags = ("--allgather", allgather, "--record-bytes", 120, "--hop-delay", f"{HOP_S}s")
         [gathered] = run("-np", nranks, *flags).allgathers
         assert gathered.seconds is not None
         ratios.append(gathered.seconds / least_s)
-    assert 1.0 <= min(ratios) <= 1.1, ratios
+    assert 1.0 <= min(ratios) <= most, ratios
