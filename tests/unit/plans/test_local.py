@@ -76,11 +76,15 @@ def test_its_cost_is_what_it_does(work: LocalWork, extent: Extent) -> None:
 
 
 @pytest.mark.parametrize("work", WORKS, **BY_NAME)
-def test_compiled_it_runs_on_every_rank(work: LocalWork) -> None:
+def test_compiled_it_does_what_it_does_as_python(work: LocalWork) -> None:
+    """It finds no fault, and leaves the same behind."""
     for extent in EXTENTS:
-        data = work.data(extent)
         for rank in {0, extent.nranks // 2, extent.nranks - 1}:
-            work.run(data, rank, extent)
+            machine, python = work.data(extent), work.data(extent)
+            work.run(machine, rank, extent)
+            assert work.code(*python, rank) == 0
+            for one, other in zip(machine, python, strict=True):
+                np.testing.assert_array_equal(one, other)
 
 
 def broken(work: LocalWork, extent: Extent) -> Data:
