@@ -171,13 +171,24 @@ async def _over_peers(rank: Rank, peers: Peers, collective: Collective) -> None:
     if not collective.table.record_bytes:
         return
     came_wrong: dict[int, bytearray] = {}
+
+    async def send(transfer: Transfer, step: int, wrong_before: dict[int, bytearray]) -> None:
+        to = await peers.connect(transfer.to, step)
+        to.bound = 0  # the next chunk goes when this one is in the network's hands
+        await _drive(rank, _send_blocks(rank.rank, to, transfer, collective, wrong_before))
+        to.close()
+
+    async def receive(transfer: Transfer, step: int) -> None:
+        source = await peers.accept(transfer.source, step)
+        blocks = _receive_blocks(rank.rank, source, transfer, step, collective, came_wrong)
+        await _drive(rank, blocks)
+        source.close()
+
     for step in range(collective.rounds):
         for exchange in collective.schedule.exchanges(collective.n, step):
             for transfer in exchange:
-                wrong_before = came_wrong.copy()
                 await _side_by_side(
-                    _send_to_peer(rank, peers, transfer, step, collective, wrong_before),
-                    _receive_from_peer(rank, peers, transfer, step, collective, came_wrong),
+                    send(transfer, step, came_wrong.copy()), receive(transfer, step)
                 )
 
 
@@ -189,33 +200,6 @@ async def _side_by_side(*coroutines: Coroutine[Any, Any, None]) -> None:
                 group.create_task(coroutine)
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
-
-
-async def _send_to_peer(
-    rank: Rank,
-    peers: Peers,
-    transfer: Transfer,
-    step: int,
-    collective: Collective,
-    came_wrong: dict[int, bytearray],
-) -> None:
-    to = await peers.connect(transfer.to, step)
-    to.bound = 0  # the next chunk goes when this one is in the network's hands
-    await _drive(rank, _send_blocks(rank.rank, to, transfer, collective, came_wrong))
-    to.close()
-
-
-async def _receive_from_peer(
-    rank: Rank,
-    peers: Peers,
-    transfer: Transfer,
-    step: int,
-    collective: Collective,
-    came_wrong: dict[int, bytearray],
-) -> None:
-    source = await peers.accept(transfer.source, step)
-    await _drive(rank, _receive_blocks(rank.rank, source, transfer, step, collective, came_wrong))
-    source.close()
 
 
 async def _send_blocks(
