@@ -55,6 +55,7 @@ STOP_S_PER_RANK = 2e-4
 """How long processes may take to stop: resetting 98,304 ranks' connections takes about 5 s on two
 cores.
 """
+REMINDER_S = 1.0
 HANDSHAKE_IVL_MS = 10_000
 """A TCP peer that does not speak ZeroMQ is dropped after this long."""
 
@@ -124,7 +125,8 @@ class Controller:
         charges: dict[str, float] | None = None,
         keep_store: bool = True,
     ) -> None:
-        """`on_progress` hears of every progress message, `on_pids` when all processes run,
+        """`on_progress` hears of every progress message, and each REMINDER_S that none came,
+        `on_pids` when all processes run,
         `on_rendezvous` where external ranks find the others, when these start;
         `charges` are the seconds of local work by phase that ranks do not run but let pass;
         `keep_store`: ranks may keep the connection to the store that a plan's front has opened.
@@ -187,6 +189,7 @@ class Controller:
         )
         try:
             self._spawn(self._listen())
+            self._spawn(self._remind())
             await self._launch()
             await self._done.wait()
         finally:
@@ -298,6 +301,13 @@ class Controller:
                 self._hear(name, message)
             else:
                 self.outcome.strangers += 1
+
+    async def _remind(self) -> None:
+        """Ranks that wait tell nothing, and where they wait is to be seen all the same."""
+        while True:
+            await asyncio.sleep(REMINDER_S)
+            if self.outcome.progress:
+                self._on_progress(self)
 
     def _admit(self, peer: bytes, hello: m.Hello) -> None:
         known = hello.process in self._processes and hello.process not in self._peers

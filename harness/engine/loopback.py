@@ -329,7 +329,7 @@ class _Watch:
             save_rendezvous(rendezvous, self._spec.out)
 
     def update(self, controller: Controller) -> None:
-        """After a progress message."""
+        """After a progress message, or after a while without one."""
         now = time.monotonic()
         stage = controller.lifecycle.stage
         if now - self._sampled > 0.5 or stage is not self._stage:
@@ -358,6 +358,7 @@ class _Watch:
         """From how this stage goes; the AllGather's part, until it has begun, from the estimate."""
         estimates = self._layout.estimates
         if done < 0.02:
-            return (estimates.formation_s if forming else 0.0) + estimates.allgather_s
+            estimated_s = (estimates.formation_s if forming else 0.0) + estimates.allgather_s
+            return estimated_s if elapsed_s <= estimated_s + 1.0 else None
         left_s = elapsed_s * (1.0 - done) / done
         return left_s + (estimates.allgather_s if forming else 0.0)
