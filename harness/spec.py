@@ -145,6 +145,11 @@ def check(spec: Spec) -> None:
     for delay_s in (spec.hop_delay_s, spec.intra_host_delay_s or 0.0):
         if not 0 <= delay_s <= MAX_HOP_DELAY_S:
             raise UsageError(f"--hop-delay is {delay_s:g} s: expected 0 to {MAX_HOP_DELAY_S:g} s")
+    if (spec.intra_host_delay_s or 0.0) > spec.hop_delay_s:
+        raise UsageError(
+            f"--hop-delay: {spec.intra_host_delay_s:g} s within a host is more than "
+            f"{spec.hop_delay_s:g} s between hosts: expected the longer one first"
+        )
     if isinstance(spec.start_skew, LateRanks) and max(spec.start_skew.late_s) >= spec.nranks:
         raise UsageError(
             f"--start-skew: rank {max(spec.start_skew.late_s)} is none of 0 to {spec.nranks - 1}"

@@ -20,6 +20,8 @@ RING = "ring"
 """The listener that a formation leaves behind."""
 REST = "rest"
 """What of an initialization none of NCCL's timers covers."""
+MOST_COUNTED = 1 << 20
+"""Rounds whose messages are counted one by one."""
 
 
 class Published(NamedTuple):
@@ -44,9 +46,13 @@ class Gather:
     """Does `--steps` apply to it?"""
 
     def hops(self, n: int, steps: int | None) -> int:
-        """How many messages have to arrive one after the other, at least."""
+        """How many messages have to arrive one after the other, at least; of rounds after the first
+        MOST_COUNTED one each.
+        """
         rounds = self.rounds(n, steps)
-        return sum(len(self.schedule.exchanges(n, step)) for step in range(rounds))
+        counted = min(rounds, MOST_COUNTED)
+        hops = sum(len(self.schedule.exchanges(n, step)) for step in range(counted))
+        return hops + rounds - counted
 
     def rounds(self, n: int, steps: int | None) -> int:
         """How many rounds are run, at most `steps` of them where that applies."""

@@ -7,7 +7,7 @@ import click
 from emucoll.errors import UsageError
 from harness.cli.options import complain, failed_document, finish, make_spec, spec_options
 from harness.control.loops import LOOP
-from harness.engine.loopback import lay_out
+from harness.engine.loopback import lay_out, past_deadline
 from harness.engine.refuse import refuse_impossible, refuse_missing_worker
 from harness.preflight.arithmetic import Layout
 from harness.report.doctor import render_doctor
@@ -41,7 +41,7 @@ def doctor(as_json: bool, **options: Any) -> None:
 
 
 def _result(spec: Spec, layout: Layout) -> DoctorResult:
-    estimates = layout.estimates
+    estimates, too_long = layout.estimates, past_deadline(spec, layout)
     limits = [
         Limit(
             name=limit.name,
@@ -64,6 +64,7 @@ def _result(spec: Spec, layout: Layout) -> DoctorResult:
         environment=read_environment(LOOP),
         seed=spec.seed,
         ok=layout.fits,
+        warnings=[] if too_long is None else [too_long],
         fits=layout.fits,
         limits=limits,
         estimate=Estimate(

@@ -262,7 +262,7 @@ def _choose_what_runs(values: dict[str, Any]) -> None:
             "leave one of the two out"
         )
     if not is_path(plan) and plan.removesuffix(MULTIROOT) not in PLANS:
-        raise unknown("plan", plan, PLANS)
+        raise unknown("plan", plan, PLANS, MULTIROOT)
     values |= {
         "formation": find_plan(plan).formation.name,
         "allgather": None,

@@ -25,6 +25,7 @@ from harness.results.schema import (
     RunResult,
     RunWarning,
 )
+from harness.skew import format_skew
 
 SHOWN_FILES = 1000
 _HOW = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV NCCL_DEBUG_FILE=nccl.%h.%p"
@@ -215,6 +216,9 @@ def _of_run(run: RunResult | None) -> list[RunWarning]:
             "fewer ranks or more cores leave room"
         )
         warnings.append(RunWarning(code="saturated", text=text))
+    if conditions := _conditions(run):
+        text = f"the run had {', '.join(conditions)}: its times have that in them"
+        warnings.append(RunWarning(code="run-conditions", text=text))
     name = None if run.formation is None else run.formation.name
     if name is None or not name.startswith(_NCCL_FORMATIONS):
         text = (
@@ -224,6 +228,23 @@ def _of_run(run: RunResult | None) -> list[RunWarning]:
         )
         warnings.append(RunWarning(code="other-formation", text=text))
     return warnings
+
+
+def _conditions(run: RunResult) -> list[str]:
+    """What makes a run last as a plain one would not."""
+    spec = run.spec
+    if spec is None:
+        return []
+    said = [] if spec.start_skew is None else [f"start skew {format_skew(spec.start_skew)}"]
+    if spec.hop_delay_s:
+        said.append(f"a hop delay of {spec.hop_delay_s:g} s")
+    if run.restarts:
+        said.append(f"{_count(spec.restarts, 'restart')}, of which the last is compared")
+    if spec.inject:
+        said.append(f"{_count(len(spec.inject), 'injected fault')}")
+    if spec.external_ranks:
+        said.append(f"{_count(len(spec.external_ranks), 'external rank')}")
+    return said
 
 
 def _of_logs(logs: Logs) -> list[RunWarning]:

@@ -139,8 +139,25 @@ def _latency_s(spec: Spec) -> float:
     """How long ranks wait for late messages at least, whatever the machine."""
     if not spec.hop_delay_s:
         return 0.0
-    hops = sum(gather.hops(spec.nranks, spec.steps) for gather in plan_of(spec).gathers)
-    return (FORMATION_HOPS + hops) * spec.hop_delay_s
+    n, far_s = spec.nranks, spec.hop_delay_s
+    near_s = far_s if spec.intra_host_delay_s is None else spec.intra_host_delay_s
+    seconds = FORMATION_HOPS * near_s + _barrier_rounds(spec) * near_s
+    for gather in plan_of(spec).gathers:
+        hops = gather.hops(n, spec.steps)
+        # On its way from neighbour to neighbour a record leaves a host so often; else who knows.
+        along_the_ring = n > spec.ranks_per_host and not gather.schedule.peers(n)
+        far = hops // spec.ranks_per_host if along_the_ring else 0
+        seconds += far * far_s + (hops - far) * near_s
+    return seconds
+
+
+def past_deadline(spec: Spec, layout: Layout) -> RunWarning | None:
+    """A warning, if not even the shortest that this could take is within the deadline."""
+    low_s = layout.estimates.low_s
+    if low_s <= spec.deadline_s:
+        return None
+    text = f"this takes {low_s:.0f} s or more, and --deadline is {spec.deadline_s:g} s"
+    return RunWarning(code="deadline", text=text)
 
 
 def lay_out(spec: Spec, machine: Machine | None = None) -> Layout:
@@ -187,11 +204,10 @@ def run(spec: Spec, progress: Progress) -> RunResult:
         RunWarning(code=limit.name, text=f"{limit.because}; {limit.remedy}")
         for limit in layout.warnings
     ]
-    if layout.estimates.low_s > spec.deadline_s:
-        progress.note(
-            f"this takes {layout.estimates.low_s:.0f} s or more, and --deadline is "
-            f"{spec.deadline_s:g} s"
-        )
+    too_long = past_deadline(spec, layout)
+    if too_long is not None:
+        progress.note(too_long.text)
+        warnings.append(too_long)
     placement = place(layout)
     if is_charged(spec):
         progress.note("timing one rank's local work, which all ranks are charged")

@@ -3,7 +3,7 @@ estimate.
 """
 
 from harness.preflight.arithmetic import Layout, refusal
-from harness.report.table import align
+from harness.report.table import align, wrapped
 from harness.results.schema import DoctorResult
 
 
@@ -45,4 +45,6 @@ def render_doctor(result: DoctorResult, layout: Layout) -> str:
         f"{(estimate.memory_bytes or 0) / 2**30:.1f} GiB of memory",
         f"# It fits; with the same flags -np {layout.largest_that_fits} is the most that would.",
     ]
+    for warning in result.warnings:
+        lines += wrapped(f"WARNING {warning.code}: {warning.text}")
     return "".join(f"{line}\n" for line in lines)

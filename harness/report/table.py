@@ -253,21 +253,24 @@ def _phases(result: RunResult) -> list[str]:
         ("phase", "mean", "p50", "p99", "max", "cpu", "kind"),
         ("", "(s)", "(s)", "(s)", "(s)", "(s, all)", ""),
     ]
+    # A short run's phases would all be 0.000.
+    decimals = 3 if result.mean_total_s is None or result.mean_total_s >= 1 else 6
     names = {phase.name for phase in result.phases}
     outside = [p for p in result.phases if p.within is not None and p.within not in names]
-    rows += [_phase_row("  " * depth, phase) for depth, phase in _nested(result.phases)]
-    total = _seconds(result.mean_total_s)
+    rows += [_phase_row("  " * depth, phase, decimals) for depth, phase in _nested(result.phases)]
+    total = _seconds(result.mean_total_s, decimals)
     rows.append(("mean total", total, "", "", "", "", "the sum of those not indented"))
     # Admission, say, is outside a rank's own total: it takes no part in the sum.
-    rows += [_phase_row("outside it: ", phase) for phase in outside]
+    rows += [_phase_row("outside it: ", phase, decimals) for phase in outside]
     # The last column is text: flush left, as its heading.
     width = max(len(row[-1]) for row in rows)
     return align([(*row[:-1], row[-1].ljust(width)) for row in rows])
 
 
-def _phase_row(prefix: str, phase: Phase) -> tuple[str, ...]:
+def _phase_row(prefix: str, phase: Phase, decimals: int) -> tuple[str, ...]:
     numbers = (phase.mean_s, phase.p50_s, phase.p99_s, phase.max_s, phase.cpu_s)
-    return (prefix + printable(phase.name), *map(_seconds, numbers), phase.kind)
+    cells = (_seconds(number, decimals) for number in numbers)
+    return (prefix + printable(phase.name), *cells, phase.kind)
 
 
 def _nested(phases: Sequence[Phase]) -> list[tuple[int, Phase]]:
@@ -403,8 +406,8 @@ def _rate(value: float | None) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _seconds(value: float | None) -> str:
-    return _NONE if value is None else f"{value:.3f}"
+def _seconds(value: float | None, decimals: int = 3) -> str:
+    return _NONE if value is None else f"{value:.{decimals}f}"
 
 
 def _significant(value: float | None) -> str:

@@ -89,6 +89,16 @@ def test_the_text_says_what_seconds_of_loopback_are_worth(emucoll: Commands, run
     assert " emulated " in text and " real " in text
 
 
+def test_what_the_run_was_put_through_is_said(emucoll: Commands, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    flags = ("--formation", "nccl-root", "--start-skew", "uniform:50ms", "--restarts", 1)
+    assert emucoll("run", "-np", 8, *flags, "--hop-delay", "1ms", "--out", out).exit_code == 0
+    said = emucoll("compare", out, EXAMPLE, "--json").warnings["run-conditions"]
+    assert said.startswith(
+        "the run had start skew uniform:0.05s, a hop delay of 0.001 s, 1 restart"
+    )
+
+
 def test_logs_alone_are_described(emucoll: Commands) -> None:
     document = emucoll("compare", EXAMPLE / "nccl.gpu-01.4104", "--json").document
     assert document["rows"] == []

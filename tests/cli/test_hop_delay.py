@@ -3,6 +3,7 @@
 import pytest
 
 from tests.cli.command import Commands
+from tests.cli.refusals import refusal
 
 HOP_S = 0.02
 
@@ -66,12 +67,11 @@ def test_too_much_for_the_cores_is_said(emucoll: Commands) -> None:
         ("5ms,intra-host=", "expected a time, or one as in 5ms,intra-host=500us"),
         ("5ms,intra-host=1ms,intra-host=2ms", "or one as in 5ms,intra-host=500us"),
         ("5parsecs", "no unit 'parsecs'"),
+        ("1ms,intra-host=5ms", "0.005 s within a host is more than 0.001 s between hosts"),
     ],
 )
-def test_what_it_takes(emucoll: Commands, text: str, says: str) -> None:
-    refused = emucoll("run", "-np", 4, "--hop-delay", text, "--json")
-    assert refused.exit_code == 2
-    assert says in refused.error["what"]
+def test_what_it_takes(text: str, says: str) -> None:
+    assert says in refusal("-np", 4, "--hop-delay", text)
 
 
 def test_the_estimate_counts_with_it(emucoll: Commands) -> None:
@@ -80,3 +80,20 @@ def test_the_estimate_counts_with_it(emucoll: Commands) -> None:
     late = emucoll("doctor", *flags, "--hop-delay", "1s").document["estimate"]["seconds"]
     assert late >= 2 * 63
     assert at_once < 60
+
+
+def test_the_estimate_knows_hosts_and_their_barrier(emucoll: Commands) -> None:
+    """One host of 8: three AllGathers of seven steps, two hops each, and a barrier of three hops,
+    none of them between hosts. Of two hosts: an eighth of 30 hops is, rounded down.
+    """
+    flags = ("--plan", "nccl-2.27.7", "--hop-delay", "9s,intra-host=1s", "--json")
+    for n, gather_s in ((8, 14), (16, 3 * 9 + 27)):
+        estimate = emucoll("doctor", "-np", n, *flags).document["estimate"]
+        assert estimate["low_s"] == 3 + 3 * gather_s + 3
+
+
+def test_a_deadline_that_cannot_be_met_is_said_before(emucoll: Commands) -> None:
+    flags = ("-np", 8, "--allgather", "ring", "--hop-delay", "1s", "--deadline", "2s", "--json")
+    said = "this takes 17 s or more, and --deadline is 2 s"
+    assert emucoll("doctor", *flags).warnings["deadline"] == said
+    assert emucoll("run", *flags).warnings["deadline"] == said

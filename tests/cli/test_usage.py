@@ -139,7 +139,7 @@ def test_a_limit_too_small_for_even_one_rank(emucoll: Commands) -> None:
 @pytest.mark.parametrize("n", [400_000, 2_147_483_647])
 def test_huge_numbers_are_refused_by_arithmetic(emucoll: Commands, n: int) -> None:
     few = {"preexec_fn": allow_files(4096)}
-    refused = emucoll("run", "-np", n, "--workers", 4, "--json", **few)
+    refused = emucoll("run", "-np", n, "--workers", 4, "--hop-delay", "1ms", "--json", **few)
     assert refused.exit_code == 2
     assert refused.error["what"] == f"{n:,} ranks don't fit this machine."
     assert "descriptors: " in refused.error["evidence"]

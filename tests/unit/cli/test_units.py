@@ -167,6 +167,11 @@ def test_nothing_is_suggested_where_nothing_comes_near() -> None:
     assert nearest("zzz", []) == "(there are none)"
 
 
+def test_what_may_follow_a_name_is_suggested_with_it() -> None:
+    assert "'nccl-root+more'?" in nearest("nccl-rot+mor", NAMES, "+more")
+    assert nearest("nccl-rot", NAMES, "+more").endswith("tcpstore, some with +more)")
+
+
 def test_a_name_in_capitals_is_suggested_as_it_is_spelt() -> None:
     assert "'Ring'" in nearest("ring", ["Ring", "Bruck"])
 

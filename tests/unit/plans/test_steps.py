@@ -4,7 +4,7 @@ import pytest
 
 from emucoll.collectives import ALLGATHERS
 from emucoll.formation import FORMATIONS
-from emucoll.plans.steps import RING, Gather, one_allgather
+from emucoll.plans.steps import MOST_COUNTED, RING, Gather, one_allgather
 from emucoll.wire.address import ADDRESS_BYTES
 
 
@@ -26,6 +26,11 @@ def gathers(allgather: str, n: int) -> tuple[Gather, ...]:
 )
 def test_hops_are_the_messages_that_wait_for_each_other(allgather: str, n: int, hops: int) -> None:
     assert gathers(allgather, n)[-1].hops(n, None) == hops
+
+
+def test_hops_of_as_many_ranks_as_there_could_be_are_counted_at_once() -> None:
+    n = (1 << 31) - 1
+    assert gathers("ring", n)[-1].hops(n, None) == 2 * MOST_COUNTED + (n - 1 - MOST_COUNTED)
 
 
 def test_a_limit_of_steps_leaves_the_addresses_alone() -> None:
