@@ -20,7 +20,7 @@ RING = "ring"
 """The listener that a formation leaves behind."""
 REST = "rest"
 """What of an initialization none of NCCL's timers covers."""
-MOST_COUNTED = 1 << 20
+MOST_COUNTED = 1 << 17
 """Rounds whose messages are counted one by one."""
 
 

@@ -173,8 +173,10 @@ def test_a_rank_that_never_starts_keeps_all_from_a_root_that_collects(emucoll: C
 
 
 def test_a_root_that_has_collected_all_and_answers_nobody(emucoll: Commands) -> None:
-    """It stands still while the ranks check in: the kernel takes what they say."""
-    flags = ("-np", 500, "--formation", "nccl-root-2.22", "--workers", 1, "--deadline", "5s")
+    """It stands still while the ranks check in: the kernel takes what they say. Meanwhile nothing
+    moves, and a line of progress comes each five seconds all the same.
+    """
+    flags = ("-np", 500, "--formation", "nccl-root-2.22", "--workers", 1, "--deadline", "7s")
     with emucoll.start("run", *flags, "--json") as running:
         pids = running.published_pids()
         running.until(lambda: len(sockets(pids["worker 0"])) > 500)
@@ -183,6 +185,7 @@ def test_a_root_that_has_collected_all_and_answers_nobody(emucoll: Commands) -> 
     assert (ended.exit_code, ended.error["peer"]) == (3, "root")
     assert ended.error["what"].endswith("while the ring was forming: the root does not answer")
     assert "500 of 500 ranks wait for the root" in ended.error["evidence"]
+    assert ended.err.count("bootstrap.recv 500") >= 1
 
 
 def test_the_only_rank_never_starts(emucoll: Commands) -> None:
