@@ -73,7 +73,7 @@ def draw(points: list[dict], path: Path) -> None:
         axis.set(xscale="log", yscale="log", xlabel="ranks", title=title)
         axis.grid(True, which="major", alpha=0.3)
     axes[0].legend(fontsize="small")
-    figure.savefig(path)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def main() -> None:
