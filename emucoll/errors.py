@@ -43,6 +43,14 @@ class DeadlineExceeded(EmucollError):
     """A wait reached its deadline."""
 
 
+class Deadlock(EmucollError):
+    """In virtual time: everybody waits, and nothing will come."""
+
+
+class NotInVirtualTime(EmucollError):
+    """Something real, a socket, a thread or a process, was asked for in virtual time."""
+
+
 class DriveError(EmucollError):
     """Something other than a Channel was awaited inside `drive`."""
 

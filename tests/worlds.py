@@ -1,5 +1,5 @@
-"""Worlds in which tests run the seam's own text: today real TCP on both event loops and both
-address families; virtual time joins as one more name in WORLDS.
+"""Worlds in which tests run the seam's own text: real TCP on both event loops and both address
+families, TCP that is late, and virtual time.
 
 A test that is a coroutine function runs inside the fixture `world`, or the default one, under a
 deadline, and no descriptor may be left when its networks are closed. A folder opts in with
@@ -20,6 +20,9 @@ import pytest
 from emucoll.net.base import Clock, Network
 from emucoll.net.delay import LateNetwork
 from emucoll.net.tcp import TcpClock, TcpNetwork
+from emucoll.sim.cost import Costs
+from emucoll.sim.loop import VirtualLoop
+from emucoll.sim.network import VirtualClock, VirtualNetwork, VirtualWorld
 
 try:
     import uvloop
@@ -118,6 +121,43 @@ class LateWorld(TcpWorld):
         return LateNetwork(source, LATE_S)
 
 
+class VirtualTime:
+    """A modelled network in which messages take some microseconds."""
+
+    name = "virtual"
+    clock: VirtualClock
+    _world: VirtualWorld
+
+    def network(self) -> VirtualNetwork:
+        return self._world.network(host=len(self._world.networks))
+
+    def sent(self, network: Network) -> Sent:
+        assert isinstance(network, VirtualNetwork)
+        counters = network.counters
+        return Sent(counters.messages, counters.bytes_sent, counters.connects)
+
+    def close(self, network: Network) -> None:
+        assert isinstance(network, VirtualNetwork)
+        network.close()
+
+    def run(self, main: Coroutine[Any, Any, T], deadline_s: float = DEADLINE_S) -> T:
+        loop = VirtualLoop(deadline_s)
+        self._world = VirtualWorld(loop, COSTS)
+        self.clock = self._world.clock
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            return runner.run(self._main(main, deadline_s))
+
+    async def _main(self, main: Coroutine[Any, Any, T], deadline_s: float) -> T:
+        before = descriptors()
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await main
+        finally:
+            for network in self._world.networks:
+                network.close()
+            assert descriptors() == before, "virtual time has taken real descriptors"
+
+
 async def settle(world: World) -> None:
     """Let what is under way arrive, and everybody run until he waits: a few turns of the loop. No
     test passes because of it; some fail without.
@@ -144,13 +184,25 @@ def has_ipv6() -> bool:
 TCP_WORLDS = [
     f"tcp-{loop}-{family}" for loop in ("asyncio", "uvloop") for family in ("ipv4", "ipv6")
 ]
-WORLDS = [*TCP_WORLDS, "late-uvloop-ipv4"]
+WORLDS = [*TCP_WORLDS, "late-uvloop-ipv4", "virtual"]
+COSTS = Costs(
+    latency_s=20e-6,
+    send_s=1e-6,
+    recv_s=1e-6,
+    byte_s=1e-10,
+    connect_s=10e-6,
+    accept_s=10e-6,
+    listen_s=5e-6,
+)
+"""Of virtual time, where a test does not say otherwise."""
 LATE_S = 0.002
 """How late every message is in a world that is late."""
 
 
 def make_world(name: str) -> World:
     """The world of that name; skips the test where this machine lacks it."""
+    if name == "virtual":
+        return VirtualTime()
     kind, loop, family = name.split("-")
     if loop == "uvloop" and uvloop is None:
         pytest.skip("uvloop is not installed")
