@@ -25,9 +25,9 @@ class Costs:
     intra_host_latency_s: float | None = None
     """L within a host; None: as between hosts."""
     send_s: float = 0.0
-    """o of a message, on the sender's CPU."""
+    """o of a write, on the sender's CPU."""
     recv_s: float = 0.0
-    """o of a message, on the receiver's CPU."""
+    """o of a read, on the receiver's CPU."""
     byte_s: float = 0.0
     """G: how long a byte keeps the sender's network busy."""
     connect_s: float = 0.0

@@ -1,9 +1,9 @@
 """The seam in virtual time: connections over a modelled network, real bytes in them.
 
-A message leaves when the sender's CPU has had `send_s` for it and its network the bytes, arrives a
-latency later, and is there for the reader when the receiver's CPU has had `recv_s` for it. What is
-sent on one connection arrives in order. A process's CPU does one thing at a time, in the order in
-which it is asked; what its coroutines compute takes no time beyond that.
+What is sent leaves when the sender's CPU has had `send_s` for it and its network the bytes, arrives
+a latency later, and is the reader's when his CPU has had `recv_s` for the read. What is sent on one
+connection arrives in order. A process's CPU does one thing at a time, in the order in which it is
+asked; what its coroutines compute takes no time beyond that.
 
 A connection is there for the asker a round trip after it asked; it waits to be accepted from then
 on. Where a listener's backlog is full, what asks is not answered and asks again at the kernel's
@@ -294,7 +294,8 @@ class VirtualChannel(Pollable):
         "_over",
         "_queue",
         "_queued",
-        "_taken",
+        "_reading",
+        "_wanted",
         "bound",
         "latency_s",
         "network",
@@ -312,12 +313,14 @@ class VirtualChannel(Pollable):
         self.unread = 0
         """Bytes sent to this end and not read."""
         self._here = bytearray()
-        self._queue: deque[tuple[bytes, int]] | None = None
+        self._queue: deque[bytes] | None = None
         self._queued = 0
         self._last = 0.0
         """When the last that was sent from here arrives there."""
-        self._taken = 0.0
-        """When the CPU is through with the last that has come."""
+        self._wanted = 0
+        """So many bytes the reader waits for."""
+        self._reading = False
+        """Is the CPU at it?"""
         self._over = self._closed = self._broken = False
         self._error: ConnectionClosed | None = None
 
@@ -333,10 +336,10 @@ class VirtualChannel(Pollable):
         counters.writes += 1
         if self._queue is None:
             if self._room() >= len(data):
-                self._transmit(bytes(data), messages)
+                self._transmit(bytes(data))
                 return _READY
             self._queue = deque()
-        self._queue.append((bytes(data), messages))
+        self._queue.append(bytes(data))
         self._queued += len(data)
         self._transmit_queue()
         return _READY if self._queued <= self.bound else self._drained(self.bound)
@@ -344,12 +347,12 @@ class VirtualChannel(Pollable):
     def _room(self) -> int:
         return self.network.costs.window_bytes - self.peer.unread
 
-    def _transmit(self, data: bytes, messages: int) -> None:
+    def _transmit(self, data: bytes) -> None:
         network, costs, loop = self.network, self.network.costs, self.network.loop
         now = loop.time()
         leaves = now
         if costs.send_s:
-            leaves = network.cpu.spend(now, costs.send_s * messages)
+            leaves = network.cpu.spend(now, costs.send_s)
         if costs.byte_s:
             leaves = network.wire.spend(leaves, costs.byte_s * len(data))
         arrives = leaves + self.latency_s
@@ -357,21 +360,21 @@ class VirtualChannel(Pollable):
             arrives = self._last
         self._last = arrives
         self.peer.unread += len(data)
-        loop.at(arrives, self.peer._arrive, (data, messages))
+        loop.at(arrives, self.peer._arrive, data)
 
     def _transmit_queue(self) -> None:
         """As much of the queue as there is room for."""
         queue = self._queue
         while queue and (room := self._room()) > 0:
-            data, messages = queue[0]
+            data = queue[0]
             if len(data) <= room:
                 queue.popleft()
                 self._queued -= len(data)
-                self._transmit(data, messages)
+                self._transmit(data)
             else:
-                queue[0] = (data[room:], messages)
+                queue[0] = data[room:]
                 self._queued -= room
-                self._transmit(data[:room], 0)
+                self._transmit(data[:room])
         if not queue:
             self._queue = None
             if self.writer is not None:
@@ -403,60 +406,78 @@ class VirtualChannel(Pollable):
 
     # -- receiving
 
-    def _arrive(self, message: tuple[bytes, int]) -> None:
-        """At this machine: its CPU takes the message when it is free."""
+    def _arrive(self, data: bytes) -> None:
+        """At this machine; whoever waits for it reads it as soon as his CPU is free."""
         if self._closed:
             self._answer_with_reset()
             return
-        data, messages = message
-        network = self.network
-        if not network.costs.recv_s:
-            self._take(data)
-            return
-        loop = network.loop
-        self._taken = max(
-            self._taken,
-            network.cpu.spend(loop.time(), network.costs.recv_s * messages)
-            if messages
-            else loop.time(),
-        )
-        loop.at(self._taken, self._take, data)
-
-    def _take(self, data: bytes) -> None:
         self._here += data
+        if self.reader is not None and not self._reading and len(self._here) >= self._wanted:
+            self._read()
+
+    def _read(self) -> None:
+        """What is wanted is here: reading it takes the CPU."""
+        network = self.network
+        recv_s = network.costs.recv_s
+        if recv_s:
+            self._reading = True
+            network.loop.at(network.cpu.spend(network.loop.time(), recv_s), self._have_read)
+        else:
+            self._have_read(None)
+
+    def _have_read(self, _: None) -> None:
+        self._reading = False
         if self.reader is not None:
             self.reader(None)
 
+    def _wait_to_read(self, wanted: int) -> Generator[object, None, None]:
+        """Until `wanted` bytes are here and read, or none will come any more."""
+        self._wanted = wanted
+        waits_for = begin_read_wait(self)
+        if len(self._here) >= wanted:
+            self._read()
+        try:
+            yield waits_for
+        finally:
+            self.reader = None
+
     @types.coroutine
     def recv(self, n: int) -> Generator[object, None, bytes]:
-        """See Channel.recv."""
-        parts = bytearray()  # so that more can come than the window holds
+        """See Channel.recv. A window's worth at a time, so that more can come than it holds."""
+        if not n or (len(self._here) >= n and not self.network.costs.recv_s):
+            return self._give(n)
+        most, parts = max(1, self.network.costs.window_bytes // 2), bytearray()
         try:
-            while len(parts) + len(self._here) < n:
-                parts += self._give(n)
-                if self._over or self._closed:
+            while len(parts) < n:
+                wanted = min(n - len(parts), most)
+                if len(self._here) < wanted and (self._over or self._closed):
+                    parts += self._give(wanted)
                     raise self._error or ConnectionClosed(
                         f"the peer closed the connection {n - len(parts)} bytes short of {n}"
                     )
-                yield from self._wait()
+                yield from self._wait_to_read(wanted)
+                if len(self._here) >= wanted:
+                    parts += self._give(n - len(parts))
         except BaseException:
             self._here[:0] = parts
             self.unread += len(parts)
             raise
-        return bytes(parts + self._give(n - len(parts))) if parts else self._give(n)
+        return bytes(parts)
 
     @types.coroutine
     def recv_some(self, limit: int) -> Generator[object, None, Buffer]:
         """See Channel.recv_some."""
-        while not self._here:
-            if self._error is not None:
-                raise self._error
-            if self._over:
-                return b""
-            if self._closed:
-                raise ConnectionClosed("the channel was closed")
-            yield from self._wait()
-        return self._give(limit)
+        while True:
+            if not self._here:
+                if self._error is not None:
+                    raise self._error
+                if self._over:
+                    return b""
+                if self._closed:
+                    raise ConnectionClosed("the channel was closed")
+            yield from self._wait_to_read(1)
+            if self._here:
+                return self._give(limit)
 
     def _give(self, limit: int) -> bytes:
         data = bytes(self._here[:limit])
@@ -467,13 +488,6 @@ class VirtualChannel(Pollable):
             loop = self.network.loop
             loop.at(loop.time() + self.latency_s, self.peer._room_made)
         return data
-
-    def _wait(self) -> Generator[object, None, None]:
-        waits_for = begin_read_wait(self)
-        try:
-            yield waits_for
-        finally:
-            self.reader = None
 
     # -- the end
 
@@ -503,12 +517,8 @@ class VirtualChannel(Pollable):
 
     def _end(self, _: None) -> None:
         """The peer has closed: after what was sent before."""
-        loop = self.network.loop
-        loop.at(max(loop.time(), self._taken), self._ended)
-
-    def _ended(self, _: None) -> None:
         self._over = True
-        if self.reader is not None:
+        if self.reader is not None and not self._reading:
             self.reader(None)
 
     def _reset(self, _: None) -> None:
