@@ -1,0 +1,217 @@
+"""An AllGather round by round, all ranks at once: the schedule's own formulas, on arrays.
+
+For numbers of transfers that no event loop can play: a ring of 98,304 has 9.66 × 10⁹. The costs and
+their order are those of `emucoll.sim.network` under `emucoll.collectives.driver`: in an exchange a
+rank writes, then reads, each of which takes its CPU; when it has read all, the next begins. Where
+nothing is noisy the times are the same.
+
+Lanes are played as if the rank had a CPU for each: loops that share one are too intricate for
+rounds. Connections to peers (bruck) are not played here. Pure: times in, times out.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from emucoll.collectives.rings import HEADER_BYTES
+from emucoll.collectives.schedule import Exchange, Line, Part, Schedule
+from emucoll.errors import UsageError
+from emucoll.sim.cost import Costs
+
+Times: TypeAlias = npt.NDArray[np.float64]
+"""Seconds, one of each rank."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What a message takes beyond its cost: read from a pool that is drawn once, by each message of
+    all ranks from another place.
+    """
+
+    pool: Times
+    """Seconds, none below 0; twice as many as ranks, at least."""
+    places: Callable[[int, int], npt.NDArray[np.int64]]
+    """`places(below, count)` draws so many whole numbers below `below`."""
+
+    def starts(self, n: int, count: int) -> npt.NDArray[np.int64]:
+        """Where each of `count` messages of `n` ranks begins to read. Raises UsageError where the
+        pool is too small for that.
+        """
+        spare = len(self.pool) - n
+        if spare < n:
+            raise UsageError(f"a pool of {len(self.pool)} draws is too small for {n} ranks")
+        return self.places(spare + 1, count)
+
+
+class Played(NamedTuple):
+    """One AllGather."""
+
+    finish: Times
+    """When each rank was through."""
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Wires:
+    """Latencies between the ranks of a communicator."""
+
+    latency: Callable[[Line], Times]
+    """To each rank from the one that sends to it on that line: from rank - line."""
+
+
+def wires(hosts: npt.NDArray[np.int64], costs: Costs) -> Wires:
+    """Of ranks that are on these hosts."""
+
+    @lru_cache(maxsize=64)
+    def latency(line: Line) -> Times:
+        near = costs.latency_between(0, 0)
+        return np.where(hosts == np.roll(hosts, line), near, costs.latency_s)
+
+    return Wires(latency)
+
+
+def play(
+    schedule: Schedule,
+    rounds: int,
+    record_bytes: int,
+    starts: Times,
+    costs: Costs,
+    wiring: Wires,
+    noise: Noise | None = None,
+) -> Played:
+    """The first `rounds` of `schedule`, with records of `record_bytes`, for ranks that reach it
+    at `starts`. Raises UsageError for one that connects to peers or does not run in lockstep.
+    """
+    n = len(starts)
+    if schedule.peers(n) or schedule.flow != "lockstep":
+        raise UsageError(f"{schedule.name} is not played in rounds: it is no ring in lockstep")
+    finish, messages, sent_bytes = starts, 0, 0
+    for lane in range(schedule.lanes):
+        cpu, wire = starts.copy(), np.zeros(n)
+        for shape, times in _shapes(schedule, n, rounds, record_bytes, lane):
+            messages += times * len(shape.lines)
+            sent_bytes += times * sum(shape.sizes)
+            shape.play(times, cpu, wire, costs, wiring, noise)
+        finish = np.maximum(finish, cpu)
+    return Played(finish, n * messages, n * sent_bytes)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What a round asks of every rank's time: in each exchange, messages on lines."""
+
+    exchanges: tuple[int, ...]
+    """How many messages each has."""
+    lines: tuple[Line, ...]
+    """Of all their messages, one after another."""
+    sizes: tuple[int, ...]
+    """Bytes of each."""
+
+    def play(
+        self, times: int, cpu: Times, wire: Times, costs: Costs, wiring: Wires, noise: Noise | None
+    ) -> None:
+        """So many rounds of it; `cpu` and `wire` go on."""
+        n, count = len(cpu), len(self.lines)
+        if not count:
+            return
+        places = np.zeros((times, count), dtype=np.int64)
+        if noise is not None:
+            places = noise.starts(n, times * count).reshape(times, count)
+        _kernel()(
+            cpu,
+            wire,
+            np.array(self.exchanges, dtype=np.int64),
+            np.array([-line % n for line in self.lines], dtype=np.int64),
+            np.array([costs.byte_s * size for size in self.sizes]),
+            np.array([wiring.latency(line) for line in self.lines]),
+            np.zeros(n) if noise is None else noise.pool,
+            places,
+            costs.send_s,
+            costs.recv_s,
+        )
+
+
+def _shapes(
+    schedule: Schedule, n: int, rounds: int, record_bytes: int, lane: int
+) -> Iterator[tuple[_Shape, int]]:
+    """The rounds in their order, those of one shape in a row together."""
+    last, times = None, 0
+    for step in range(rounds):
+        shape = _shape(schedule.exchanges(n, step), record_bytes, lane)
+        if shape != last and last is not None:
+            yield last, times
+            times = 0
+        last, times = shape, times + 1
+    if last is not None:
+        yield last, times
+
+
+def _shape(exchanges: tuple[Exchange, ...], record_bytes: int, lane: int) -> _Shape:
+    """A block of 0 bytes is no message."""
+    counts: list[int] = []
+    lines: list[Line] = []
+    sizes: list[int] = []
+    for exchange in exchanges:
+        before = len(lines)
+        for transfer in exchange:
+            header = transfer.part is Part.HEADER
+            size = HEADER_BYTES if header else record_bytes * transfer.blocks
+            if size and transfer.lane == lane:
+                lines.append(transfer.to)
+                sizes.append(size)
+        counts.append(len(lines) - before)
+    return _Shape(tuple(counts), tuple(lines), tuple(sizes))
+
+
+def _play(
+    cpu: Any,
+    wire: Any,
+    exchanges: Any,
+    sources: Any,
+    busy_s: Any,
+    latency_s: Any,
+    pool: Any,
+    places: Any,
+    send_s: float,
+    recv_s: float,
+) -> None:
+    """Rounds of one shape, for numba; loops over ranks are such that they become vector code."""
+    n = len(cpu)
+    leaves = np.empty((exchanges.max(), n))
+    for step in range(len(places)):
+        first = 0
+        for count in exchanges:
+            for k in range(count):
+                busy, left = busy_s[first + k], leaves[k]
+                for r in range(n):
+                    cpu[r] += send_s
+                if busy > 0.0:
+                    for r in range(n):
+                        wire[r] = max(wire[r], cpu[r]) + busy
+                        left[r] = wire[r]
+                else:
+                    for r in range(n):
+                        left[r] = cpu[r]
+            for k in range(count):
+                left, late = leaves[k], latency_s[first + k]
+                source, place = sources[first + k], places[step, first + k]
+                more = pool[place : place + n]
+                for r in range(n - source):
+                    cpu[r] = max(cpu[r], left[r + source] + (late[r] + more[r])) + recv_s
+                back = source - n
+                for r in range(n - source, n):
+                    cpu[r] = max(cpu[r], left[r + back] + (late[r] + more[r])) + recv_s
+            first += count
+
+
+@lru_cache(maxsize=1)
+def _kernel() -> Callable[..., None]:
+    import numba  # 64 to 100 MiB: for those alone who play rounds
+
+    kernel: Callable[..., None] = numba.njit(_play, cache=True)
+    return kernel
