@@ -115,7 +115,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """Between ring neighbours on one emulated host; None: as late as any other."""
     start_skew: StartSkew | None = None
     """When ranks start; None: all together."""
-    world: Literal["loopback"] = "loopback"
+    world: Literal["loopback", "virtual"] = "loopback"
+    cluster: str | None = None
+    """In virtual time: the name of the cluster, or its file."""
     out: str | None = None
 
     @property

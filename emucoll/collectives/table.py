@@ -125,6 +125,11 @@ class RecordTable:
         ranks = (self._first - np.arange(len(table), dtype=np.int64)) % self.n
         table[:, at : at + columns.shape[1]] = columns[ranks]
 
+    def put(self, rank: int, at: int, data: bytes) -> None:
+        """Bytes of one record, from its byte `at` on."""
+        start = ((self._first - rank) % self.n) * self.record_bytes + at
+        self._rows[start : start + len(data)] = data
+
     def record(self, block: int) -> bytes:
         """The record of rank `block`."""
         start = ((self._first - block) % self.n) * self.record_bytes

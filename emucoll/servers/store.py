@@ -42,6 +42,7 @@ class StoreServer:
         self._on_connect = on_connect
         self._greeted: dict[Channel, float] = {}
         """Clients that have not said anything valid yet, oldest first, and when they came."""
+        self._somebody = asyncio.Event()
         self._clients: dict[Channel, Coroutine[Any, Any, None]] = {}
         self._fault: BaseException | None = None
         self._handled: Channel | None = None
@@ -62,6 +63,7 @@ class StoreServer:
                     continue
                 self.connections += 1
                 self._greeted[channel] = self._clock.now()
+                self._somebody.set()
                 self._clients[channel] = client = self._client(channel)
                 begin_drive(client, partial(self._client_failed, listener))
         except ConnectionClosed:
@@ -137,15 +139,22 @@ class StoreServer:
             channel.close()
 
     async def _drop_silent(self) -> None:
+        """Waits where there is nobody to drop: in virtual time a clock that ticks for nobody would
+        tick for ever.
+        """
         while True:
-            await self._clock.sleep(min(1.0, self._handshake_s))
-            limit = self._clock.now() - self._handshake_s
-            for channel, came in list(self._greeted.items()):
-                if came > limit:
-                    break
-                self.dropped.append(f"said nothing valid for {self._handshake_s:g} s")
-                del self._greeted[channel]
-                channel.close()
+            if not self._greeted:
+                self._somebody.clear()
+                await self._somebody.wait()
+                continue
+            channel, came = next(iter(self._greeted.items()))
+            left_s = came + self._handshake_s - self._clock.now()
+            if left_s > 0:
+                await self._clock.sleep(left_s)
+                continue
+            self.dropped.append(f"said nothing valid for {self._handshake_s:g} s")
+            del self._greeted[channel]
+            channel.close()
 
 
 def _send(channel: Channel, replies: list[bytes]) -> Awaitable[None]:

@@ -15,7 +15,7 @@ import errno
 import os
 import types
 from collections import deque
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator
 
 from emucoll.errors import ConnectFailed, ConnectionClosed, DeadlineExceeded, ListenFailed
 from emucoll.net.base import (
@@ -60,27 +60,38 @@ def _finish(future: "asyncio.Future[None]") -> None:
 class Serial:
     """What does one thing at a time: a CPU, a network interface."""
 
-    __slots__ = ("free_at",)
+    __slots__ = ("busy_s", "free_at", "slow")
 
-    def __init__(self) -> None:
-        """Free from the beginning."""
-        self.free_at = 0.0
+    def __init__(self, slow: float = 1.0) -> None:
+        """Free from the beginning. `slow`: everything takes so many times as long."""
+        self.free_at = self.busy_s = 0.0
+        self.slow = slow
 
     def spend(self, now: float, s: float) -> float:
         """Be busy for `s` seconds as soon as it is free; until when."""
+        s *= self.slow
         start = self.free_at
         if start < now:
             start = now
         self.free_at = start + s
+        self.busy_s += s
         return self.free_at
 
 
 class VirtualWorld:
     """All networks of one run, and the wires between."""
 
-    def __init__(self, loop: VirtualLoop, costs: Costs | None = None) -> None:
-        """`costs`: of everything; nothing costs anything without."""
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        costs: Costs | None = None,
+        jitter: Callable[[], float] | None = None,
+    ) -> None:
+        """`costs`: of everything; nothing costs anything without. `jitter` draws what a message
+        takes beyond its latency.
+        """
         self.loop = loop
+        self.jitter = jitter
         self.costs = costs or Costs()
         self.clock = VirtualClock(loop)
         self.listeners: dict[Address, VirtualListener] = {}
@@ -356,6 +367,9 @@ class VirtualChannel(Pollable):
         if costs.byte_s:
             leaves = network.wire.spend(leaves, costs.byte_s * len(data))
         arrives = leaves + self.latency_s
+        jitter = network.world.jitter
+        if jitter is not None:
+            arrives += jitter()
         if arrives < self._last:
             arrives = self._last
         self._last = arrives

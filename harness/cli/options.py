@@ -17,6 +17,7 @@ from emucoll.plans import PLANS
 from emucoll.plans.nccl import MULTIROOT
 from harness.cli.suggest import unknown
 from harness.cli.units import parse_hop_delay, parse_ranks, parse_size, parse_start_skew, parse_time
+from harness.clusters import find_cluster
 from harness.groups import GROUP_INITS, parse_groups
 from harness.planned import plan_of
 from harness.results.schema import AnyResult, RunResult, to_json
@@ -113,9 +114,9 @@ SPEC_OPTIONS = [
     click.option(
         "--ranks-per-host",
         type=int,
-        default=8,
         metavar="H",
-        help="Ranks on one emulated host: who is near, who shares a plan's barrier [8].",
+        help="Ranks on one emulated host: who is near, who shares a plan's barrier [8, or as many "
+        "as the cluster's hosts have GPUs].",
     ),
     click.option(
         "--start-window",
@@ -212,6 +213,15 @@ SPEC_OPTIONS = [
         help="A fault, repeatable: rank=R:never-start, rank=R:raise, rank=R:slow=F, "
         "rank=R:corrupt=header|first|last|forwarded, root:kill, store:kill, worker=K:kill.",
     ),
+    click.option(
+        "--world",
+        type=click.Choice(["loopback", "virtual"]),
+        default="loopback",
+        help="Real sockets on this machine, or virtual time on a modelled cluster [loopback].",
+    ),
+    click.option(
+        "--cluster", metavar="NAME|FILE", help="Of --world virtual: what things cost there."
+    ),
     click.option("--out", metavar="DIR", help="Keep the result and every rank's times here."),
 ]
 """The options that say what to run, in the order in which help shows them."""
@@ -235,10 +245,25 @@ def make_spec(options: dict[str, Any]) -> Spec:
     values["hop_delay_s"], values["intra_host_delay_s"] = values.pop("hop_delay")
     look_in(os.getcwd())
     _choose_what_runs(values)
+    _choose_hosts(values)
     spec = Spec(**values)
     check(spec)
     plan_of(spec)
     return spec
+
+
+def _choose_hosts(values: dict[str, Any]) -> None:
+    """How many ranks a host has. Raises UsageError for a cluster that does not fit."""
+    cluster, asked = values["cluster"], values["ranks_per_host"]
+    if cluster is None:
+        values["ranks_per_host"] = 8 if asked is None else asked
+        return
+    if values["world"] != "virtual":
+        raise UsageError(f"--cluster {cluster}: it is of --world virtual; add that")
+    most = find_cluster(cluster, values["nranks"]).gpus_per_host
+    if asked is not None and asked > most:
+        raise UsageError(f"--ranks-per-host is {asked}: expected at most {most} on {cluster}")
+    values["ranks_per_host"] = most if asked is None else asked
 
 
 def _choose_what_runs(values: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ import click
 from emucoll.errors import HarnessError, UsageError
 from harness.cli.options import complain, failed_document, finish, make_spec, spec_options
 from harness.engine.loopback import run as run_loopback
+from harness.engine.virtual import run as run_virtual
 from harness.report.failure import render_failure
 from harness.report.progress import Progress
 from harness.report.table import render
@@ -23,7 +24,7 @@ from harness.spec import Spec
 )
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 def run(as_json: bool, quiet: bool, **options: Any) -> None:
-    """Run ranks for real on this machine.
+    """Run ranks for real on this machine, or in virtual time.
 
     Exit codes: 0 ok, 1 wrong data or a rank raised, 2 usage or refused, 3 the harness failed, 130
     interrupted.
@@ -32,7 +33,7 @@ def run(as_json: bool, quiet: bool, **options: Any) -> None:
     progress = Progress(enabled=not quiet)
     try:
         spec = make_spec(options)
-        result = run_loopback(spec, progress)
+        result = run_virtual(spec) if spec.world == "virtual" else run_loopback(spec, progress)
     except (UsageError, HarnessError) as error:
         code = 2 if isinstance(error, UsageError) else 3
         failed = failed_document(error, spec, code)

@@ -355,7 +355,7 @@ class Controller:
                 self.outcome.waiting[name] = message
                 self._take(Reported(name))
             case m.RankFailed():
-                self._take(Trouble(_RANK_WEIGHTS[message.kind], (name, message)))
+                self._take(Trouble(RANK_WEIGHTS[message.kind], (name, message)))
             case m.Broken():
                 weight = Weight.USAGE if message.kind == "usage" else Weight.BROKEN
                 self._take(Trouble(weight, HarnessError(message.what)))
@@ -572,7 +572,7 @@ class Controller:
         return b"".join(self._addresses[name] for name in self._workers)
 
 
-_RANK_WEIGHTS = {
+RANK_WEIGHTS = {
     "closed": Weight.CONNECTION_LOST,
     "network": Weight.NETWORK,
     "raised": Weight.RANK_RAISED,

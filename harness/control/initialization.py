@@ -39,7 +39,7 @@ from harness.planned import extent_of, locals_of, plan_of
 
 
 @dataclass(slots=True)
-class _Call:
+class Call:
     """One AllGather of all the worker's ranks."""
 
     gather: Gather
@@ -97,7 +97,7 @@ class Initialization:
         self._since_start_s = since_start_s
         self._when_formed = formed
         self._loops = self._compile()
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, Call] = {}
         self._p2p: dict[tuple[int, str], PointToPoint] = {}
         """By rank's slot and listener: one each, since whoever accepts keeps what comes early."""
         self._listeners: list[tuple[Listener, ...]] = [()] * len(ranks)
@@ -151,7 +151,7 @@ class Initialization:
                 table.lay_over(columns[:, plan.published.index(listener)], at)
             table.unknown.update(spec.external_ranks)
             collective = Collective(gather.schedule, n, rounds, table)
-            self._calls[gather.phase] = _Call(gather, collective, ranks)
+            self._calls[gather.phase] = Call(gather, collective, ranks)
 
     def sent_bytes(self) -> int:
         """What one rank sends in its AllGathers."""
@@ -262,7 +262,7 @@ class Initialization:
         ends = self._point_to_point(rank, p2p)
         await barrier(rank, ends, members, lambda peer: self._address(p2p, peer))
 
-    def _gather(self, rank: Rank, ring: Ring, call: _Call) -> Awaitable[object]:
+    def _gather(self, rank: Rank, ring: Ring, call: Call) -> Awaitable[object]:
         if not call.began_s:
             call.began_s = self._since_start_s()
         lines = {NEXT: ring.next, PREV: ring.prev}

@@ -11,12 +11,11 @@ import math
 import random
 import resource
 import sys
-import traceback
 from array import array
 from collections import Counter
 from typing import Any
 
-from emucoll.errors import ConnectionClosed, EmucollError, NetworkError, UsageError
+from emucoll.errors import EmucollError, UsageError
 from emucoll.loading import look_in
 from emucoll.net.delay import make_network
 from emucoll.net.tcp import TcpClock
@@ -29,10 +28,6 @@ from harness.control.inject import RankFaults
 from harness.control.link import Link
 from harness.control.loops import run_loop
 from harness.control.messages import (
-    NO_PEER,
-    PEER_ALL,
-    PEER_ROOT,
-    PEER_STORE,
     AnyMessage,
     Begin,
     Broken,
@@ -41,12 +36,19 @@ from harness.control.messages import (
     Formed,
     Prepared,
     Progress,
-    RankFailed,
     Records,
     Setup,
     Start,
     Stop,
     WaitingRanks,
+)
+from harness.control.ranks import (
+    ADMISSION,
+    EXTERNAL,
+    NEVER_STARTED,
+    START_SKEW,
+    peer_of,
+    rank_failed,
 )
 from harness.control.skew import skew_s
 from harness.planned import plan_of
@@ -54,11 +56,6 @@ from harness.work import Work
 
 PROGRESS_S = 0.5
 ADMITTED_A_TURN = 64
-NEVER_STARTED = "never-started"
-EXTERNAL = "external"
-ADMISSION = "admission"
-START_SKEW = "start-skew"
-_PEERS: dict[object, int] = {None: NO_PEER, "root": PEER_ROOT, "store": PEER_STORE, "all": PEER_ALL}
 
 
 class Worker:
@@ -315,22 +312,11 @@ class Worker:
         if self._failed:
             return
         self._failed = True
-        kind = (
-            "closed"
-            if isinstance(error, ConnectionClosed)
-            else "network"
-            if isinstance(error, NetworkError)
-            else "raised"
-        )
-        what = str(error) if isinstance(error, EmucollError) else _where(error)
-        phase = self._trace.names[rank.phase]
-        self._link.send(
-            RankFailed(rank=rank.rank, phase=phase, peer=_peer(rank), kind=kind, what=what)
-        )
+        self._link.send(rank_failed(rank, error))
 
     def _waiting(self) -> WaitingRanks:
         phases = array("H", (rank.phase for rank in self._ranks))
-        peers = array("q", (_peer(rank) for rank in self._ranks))
+        peers = array("q", (peer_of(rank) for rank in self._ranks))
         return WaitingRanks(
             first=self._setup.first,
             names=self._trace.names,
@@ -402,20 +388,9 @@ def _metered_task(
     return asyncio.Task(coroutine, loop=loop, **kwargs)
 
 
-def _peer(rank: Rank) -> int:
-    return rank.peer if isinstance(rank.peer, int) else _PEERS[rank.peer]
-
-
 def _cpu_s() -> float:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
-
-
-def _where(error: Exception) -> str:
-    """An exception of the user's own: what, and where it was raised."""
-    frames = traceback.extract_tb(error.__traceback__)
-    last = f" at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
-    return f"{type(error).__name__}: {error}{last}"
 
 
 async def work(controller: str, process: str, loop_name: str) -> None:

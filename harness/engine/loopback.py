@@ -238,11 +238,11 @@ def run(spec: Spec, progress: Progress) -> RunResult:
         remove_rendezvous(spec.out)
     result, times = _conclude(spec, placement, outcome, measured)
     if spec.out is not None:
-        _save(result, times, spec.out)
+        keep(result, times, spec.out)
     return result
 
 
-def _save(result: RunResult, times: assemble.Times, directory: str) -> None:
+def keep(result: RunResult, times: assemble.Times, directory: str) -> None:
     """Keep it; where that fails the result says so, for it may have taken minutes."""
     try:
         save(result, times, directory)

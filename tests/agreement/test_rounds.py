@@ -117,12 +117,13 @@ def test_rounds_take_as_long_as_events(
     assert rounds[1:] == events[1:]
 
 
+@pytest.mark.parametrize("allgather", ["ring-bidir-headerless", "ring-pipelined"])
 @pytest.mark.parametrize("n", [2, 3, 8, 9, 64, 257])
-def test_the_headerless_ring_where_cpus_cost_nothing(n: int) -> None:
-    """Its two loops share a CPU, which rounds do not play."""
+def test_where_cpus_cost_nothing(allgather: str, n: int) -> None:
+    """Two loops that share a CPU, and reads of several blocks, are not what rounds play."""
     costs = Costs(latency_s=20 * US, intra_host_latency_s=3 * US)
-    events = by_events("ring-bidir-headerless", n, 28, np.zeros(n), costs)
-    rounds = by_rounds("ring-bidir-headerless", n, 28, np.zeros(n), costs)
+    events = by_events(allgather, n, 28, np.zeros(n), costs)
+    rounds = by_rounds(allgather, n, 28, np.zeros(n), costs)
     np.testing.assert_allclose(rounds[0], events[0], rtol=1e-9, atol=1e-14)
     assert rounds[1:] == events[1:]
 
@@ -197,7 +198,6 @@ def test_a_pool_that_is_too_small_is_refused() -> None:
         by_rounds("ring", 8, 28, np.zeros(8), CLUSTER, noise)
 
 
-@pytest.mark.parametrize("allgather", ["bruck", "ring-pipelined"])
-def test_what_is_no_ring_in_lockstep_is_refused(allgather: str) -> None:
-    with pytest.raises(UsageError, match=f"{allgather} is not played in rounds"):
-        by_rounds(allgather, 8, 28, np.zeros(8), CLUSTER)
+def test_what_connects_to_peers_is_refused() -> None:
+    with pytest.raises(UsageError, match="bruck is not played in rounds"):
+        by_rounds("bruck", 8, 28, np.zeros(8), CLUSTER)

@@ -1,0 +1,45 @@
+"""What is told of ranks, in whichever world they run: whom one waits for, how one failed, and the
+phases that lie outside an initialization.
+"""
+
+import traceback
+
+from emucoll.errors import ConnectionClosed, EmucollError, NetworkError
+from emucoll.rank import Rank
+from harness.control.messages import NO_PEER, PEER_ALL, PEER_ROOT, PEER_STORE, RankFailed
+
+NEVER_STARTED = "never-started"
+EXTERNAL = "external"
+ADMISSION = "admission"
+START_SKEW = "start-skew"
+_PEERS: dict[object, int] = {None: NO_PEER, "root": PEER_ROOT, "store": PEER_STORE, "all": PEER_ALL}
+
+
+def peer_of(rank: Rank) -> int:
+    """Whom it may wait for: a rank, or one of the messages' constants."""
+    return rank.peer if isinstance(rank.peer, int) else _PEERS[rank.peer]
+
+
+def rank_failed(rank: Rank, error: Exception) -> RankFailed:
+    """How, where, and before whom."""
+    kind = (
+        "closed"
+        if isinstance(error, ConnectionClosed)
+        else "network"
+        if isinstance(error, NetworkError)
+        else "raised"
+    )
+    return RankFailed(
+        rank=rank.rank,
+        phase=rank.trace.names[rank.phase],
+        peer=peer_of(rank),
+        kind=kind,
+        what=str(error) if isinstance(error, EmucollError) else _where(error),
+    )
+
+
+def _where(error: Exception) -> str:
+    """An exception of the user's own: what, and where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    last = f" at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
+    return f"{type(error).__name__}: {error}{last}"

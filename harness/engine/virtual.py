@@ -1,0 +1,538 @@
+"""A run in virtual time: the same ranks, roots and stores on a modelled cluster, in this process.
+
+Every rank, root and store is a process of its own there, with a CPU of its own. What they did goes
+the way of a measured run's reports to a result, whose numbers are all `simulated`.
+"""
+
+import asyncio
+import hashlib
+import random
+from array import array
+from collections.abc import Awaitable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from emucoll.collectives.driver import Collective
+from emucoll.collectives.table import RecordTable
+from emucoll.errors import Deadlock, EmucollError, HarnessError, UsageError
+from emucoll.formation.base import count_roots
+from emucoll.net.base import Address
+from emucoll.plans.steps import Gather
+from emucoll.rank import Job, Rank, Ring
+from emucoll.servers.root import RootServer
+from emucoll.servers.root_state import CollectingRootState, RootState
+from emucoll.servers.store import StoreServer
+from emucoll.sim.loop import VirtualLoop
+from emucoll.sim.network import Serial, VirtualNetwork, VirtualWorld
+from emucoll.sim.rounds import Noise, play, wires
+from emucoll.trace import IDLE, Trace
+from emucoll.wire.address import pack_address
+from emucoll.wire.nccl import UniqueId, root_ranks
+from harness.clusters import Cluster, find_cluster
+from harness.control import messages as m
+from harness.control.controller import RANK_WEIGHTS, Outcome, Placement
+from harness.control.initialization import Call, Initialization
+from harness.control.inject import RankFaults
+from harness.control.lifecycle import Stage, Trouble, Weight
+from harness.control.ranks import NEVER_STARTED, START_SKEW, peer_of, rank_failed
+from harness.control.skew import skew_s
+from harness.engine import assemble
+from harness.engine.diagnose import diagnose, wrong_data
+from harness.engine.loopback import keep
+from harness.engine.refuse import refuse_impossible
+from harness.planned import extent_of, group_roots, locals_of, plan_of
+from harness.profile import names
+from harness.results.environment import read_environment
+from harness.results.schema import Memory, RunResult, WorkByRole
+from harness.results.storage import check_writable
+from harness.spec import ServerKill, Spec, WorkerKill
+from harness.work import Work
+
+MOST_TRANSFERS = 1 << 20
+"""An AllGather that delivers more blocks is played in rounds, all ranks at once."""
+STUCK_KEYS = 8
+NOISE_DRAWS = 1 << 20
+"""In the pool of which rounds read their noise."""
+
+
+class VirtualRun:
+    """One bring-up of a spec on a cluster."""
+
+    def __init__(self, spec: Spec, cluster: Cluster) -> None:
+        """Nothing has happened yet."""
+        self.spec = spec
+        self.cluster = cluster
+        self.loop = VirtualLoop(weak_s=min(60.0, spec.deadline_s))
+        draws = random.Random(f"jitter {spec.seed}")
+        mean_s = cluster.jitter_s
+        jitter = (lambda: draws.expovariate(1 / mean_s)) if mean_s else None
+        self.world = VirtualWorld(self.loop, cluster.costs(), jitter)
+        self.plan = plan_of(spec)
+        self.trace = Trace(spec.nranks, self.loop.time)
+        self.faults = RankFaults(spec, self.plan)
+        hosts = np.arange(spec.nranks, dtype=np.int64) // spec.ranks_per_host
+        self.wiring = wires(hosts, self.world.costs)
+        self.noise = _noise(spec.seed, mean_s) if mean_s else None
+        self.outcome = Outcome(stage=Stage.FORMING)
+        self.charges = charges_of(spec, cluster)
+        self.ranks: list[Rank] = []
+        self.networks: list[VirtualNetwork] = []
+        self.totals = array("d", bytes(8 * spec.nranks))
+        self.formed = 0
+        self.roots: list[RootServer] = []
+        self.root_networks: list[VirtualNetwork] = []
+        self.store: StoreServer | None = None
+        self.store_network: VirtualNetwork | None = None
+        self._serving: list[asyncio.Task[None]] = []
+        self._broken: asyncio.Future[None] | None = None
+
+    def run(self) -> Outcome:
+        """To its end, whatever end."""
+        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+            try:
+                runner.run(self._run())
+            except Deadlock as error:
+                self._deadlocked(error)
+        return self.outcome
+
+    async def _run(self) -> None:
+        spec = self.spec
+        draws = random.Random(f"virtual {spec.seed}")
+        jitter = random.Random(spec.seed * 1_000_003)
+        host = spec.ranks_per_host
+        for r in range(spec.nranks):
+            network = self.world.network(r // host, Serial(self.faults.slow(r)))
+            self.networks.append(network)
+            self.ranks.append(Rank(r, r, network, self.world.clock, self.trace, jitter))
+        job = self._start_servers(draws)
+        initialization = _Initialization(self, job)
+        self._broken = self.loop.create_future()
+        tasks = [
+            asyncio.create_task(self._run_rank(rank, initialization))
+            for rank in self.ranks
+            if not self._never_starts(rank)
+        ]
+        everybody: asyncio.Future[Any] = asyncio.gather(*tasks)
+        ends: set[asyncio.Future[Any]] = {everybody, self._broken}
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if len(tasks) < spec.nranks and not self._broken.done():
+                await self._broken  # one is missing: a deadlock, or what its waiting leads to
+            if self._broken.done():
+                return
+            self.outcome.finished["worker 0"] = self._finished(initialization)
+        finally:
+            for task in (*tasks, *self._serving):
+                task.cancel()
+            await asyncio.gather(*tasks, *self._serving, everybody, return_exceptions=True)
+            self._report_servers()
+
+    def _never_starts(self, rank: Rank) -> bool:
+        never = self.faults.never_starts(rank.rank)
+        if never:
+            rank.phase = self.trace.phase(NEVER_STARTED)
+        return never
+
+    # -- servers
+
+    def _start_servers(self, draws: random.Random) -> Job:
+        spec, formation = self.spec, self.plan.formation
+        n, layout = spec.nranks, formation.check_in
+        nroots = count_roots(formation, n, spec.roots)
+        ids = [
+            self._start_root(draws, n, iroot, nroots, root_ranks(n, nroots, iroot).start)
+            for iroot in range(nroots)
+        ]
+        self.group_ids = tuple(self._start_root(draws, size, 0, 1, 0) for size in group_roots(spec))
+        needs_store = "store" in self.plan.servers or spec.group_init == "ncclx"
+        store = self._start_store() if needs_store else None
+        return Job(
+            nranks=n,
+            magic=ids[0].magic if ids else draws.getrandbits(64),
+            comm=f"{draws.getrandbits(32):08x}",
+            store=store,
+            roots=tuple(ids),
+            check_in=layout if ids else None,
+            uid_stagger_rate=spec.uid_stagger_rate,
+            uid_stagger_threshold=spec.uid_stagger_threshold,
+            handshake_s=spec.handshake_s,
+            deadline_s=spec.deadline_s,
+        )
+
+    def _start_root(
+        self, draws: random.Random, nranks: int, iroot: int, nroots: int, owner: int
+    ) -> UniqueId:
+        """Beside the rank that made its id, in a thread with a core of its own."""
+        layout = self.plan.formation.check_in
+        network = self.world.network(owner // self.spec.ranks_per_host)
+        state: RootState | CollectingRootState = RootState(nranks, iroot, nroots)
+        if layout.collects:
+            state = CollectingRootState(nranks)
+        magic = draws.getrandbits(64)
+        root = RootServer(network, self.world.clock, state, magic, layout, self.spec.handshake_s)
+        listener = network.listen()
+        self.roots.append(root)
+        self.root_networks.append(network)
+        self._serve(root.serve(listener, self.spec.deadline_s), "root")
+        return UniqueId(magic, listener.address)
+
+    def _start_store(self) -> Address:
+        """On a host of its own."""
+        network = self.world.network(host=-1)
+        listener = network.listen()
+        self.store, self.store_network = (
+            StoreServer(self.world.clock, self.spec.handshake_s),
+            network,
+        )
+        self._serve(self.store.serve(listener), "store")
+        return listener.address
+
+    def _serve(self, serving: Awaitable[None], name: str) -> None:
+        async def guarded() -> None:
+            try:
+                await serving
+            except EmucollError as error:
+                if self.outcome.trouble is None:
+                    text = f"the {name} failed: {error}"
+                    self._fail(Trouble(Weight.BROKEN, HarnessError(text)))
+
+        self._serving.append(asyncio.create_task(guarded()))
+
+    # -- ranks
+
+    async def _run_rank(self, rank: Rank, initialization: "_Initialization") -> None:
+        late_s = skew_s(self.spec.start_skew, rank.rank, self.spec.seed)
+        if late_s:
+            with rank.span(START_SKEW):
+                await self.world.clock.sleep(late_s)
+        rank.phase = self.trace.phase(IDLE)
+        began = self.loop.time()
+        try:
+            await initialization.run(rank)
+        except Exception as error:
+            if self.outcome.trouble is None:
+                failed = rank_failed(rank, error)
+                self._fail(Trouble(RANK_WEIGHTS[failed.kind], ("worker 0", failed)))
+            return
+        self.totals[rank.slot] = self.loop.time() - began
+
+    async def when_formed(self, rank: Rank) -> None:
+        """One more has formed. It goes on at once, as NCCL's do."""
+        self.formed += 1
+        if self.formed == self.spec.nranks:
+            self.outcome.formation_s = self.loop.time()
+            self.outcome.stage = Stage.GATHERING
+
+    def _fail(self, trouble: Trouble) -> None:
+        self.outcome.trouble = trouble
+        if self._broken is not None and not self._broken.done():
+            self._broken.set_result(None)
+
+    def _deadlocked(self, error: Deadlock) -> None:
+        """Who waits for whom when nothing is under way any more."""
+        self.outcome.waiting["worker 0"] = m.WaitingRanks(
+            first=0,
+            names=self.trace.names,
+            phases=array("H", (rank.phase for rank in self.ranks)).tobytes(),
+            peers=array("q", (peer_of(rank) for rank in self.ranks)).tobytes(),
+        )
+        if self.store is not None:
+            self.outcome.stuck_keys = self.store.state.stuck_waits()[:STUCK_KEYS]
+        self.outcome.trouble = Trouble(Weight.DEADLINE, error)
+
+    # -- what came of it
+
+    def _finished(self, initialization: "_Initialization") -> m.Finished:
+        trace, n = self.trace, self.spec.nranks
+        groups = initialization.groups_up()
+        skip: tuple[str, ...] = (IDLE, "loop", NEVER_STARTED)
+        if self.spec.start_skew is None:
+            skip = (*skip, START_SKEW)
+        return m.Finished(
+            total_s=self.loop.time(),
+            gathers=initialization.gathered(n),
+            groups=groups,
+            phases={
+                name: wall.tobytes()
+                for name, wall in zip(trace.names, trace.wall, strict=True)
+                if name not in skip
+            },
+            totals=self.totals.tobytes(),
+            cpu_s={},
+            work=self._work(
+                self.networks,
+                trace.retries + sum(each.retries for each in groups),
+                trace.requests + sum(each.requests for each in groups),
+                initialization.played_messages,
+                initialization.played_bytes,
+            ),
+            reads=0,
+            writes=0,
+            peak_descriptors=max(network.peak_descriptors for network in self.networks),
+            held_descriptors=sum(network.held_descriptors for network in self.networks),
+            dropped=list(trace.dropped),
+            dropped_count=trace.dropped.in_all,
+        )
+
+    def _work(
+        self,
+        networks: list[VirtualNetwork],
+        retries: int,
+        requests: int | None,
+        messages: int = 0,
+        sent_bytes: int = 0,
+    ) -> Work:
+        counters = [network.counters for network in networks]
+        return Work(
+            messages=messages + sum(each.messages for each in counters),
+            bytes=sent_bytes + sum(each.bytes_sent for each in counters),
+            connections=sum(each.connects for each in counters),
+            retries=retries,
+            requests=requests,
+            cpu_s=sum(network.cpu.busy_s for network in networks),
+        )
+
+    def _report_servers(self) -> None:
+        if self.roots:
+            retries = sum(root.retries for root in self.roots)
+            dropped = [reason for root in self.roots for reason in root.dropped]
+            self.outcome.servers["root"] = m.ServerReport(
+                work=self._work(self.root_networks, retries, None),
+                dropped=dropped[:100],
+                dropped_count=sum(root.dropped.in_all for root in self.roots),
+            )
+        if self.store is not None and self.store_network is not None:
+            self.outcome.servers["store"] = m.ServerReport(
+                work=self._work([self.store_network], 0, self.store.state.requests),
+                dropped=list(self.store.dropped),
+                dropped_count=self.store.dropped.in_all,
+            )
+
+    def digest(self) -> str:
+        """Of every rank's time in every phase, and of what was sent: equal for equal runs."""
+        digest = hashlib.blake2b(digest_size=16)
+        for name, wall in zip(self.trace.names, self.trace.wall, strict=True):
+            digest.update(name.encode() + b"\0" + wall.tobytes())
+        digest.update(self.totals.tobytes())
+        for network in self.world.networks:
+            counters = network.counters
+            sent = (counters.messages, counters.bytes_sent, counters.connects, network.cpu.busy_s)
+            digest.update(repr(sent).encode())
+        digest.update(repr((self.loop.events, self.loop.time())).encode())
+        return digest.hexdigest()
+
+
+class _Initialization(Initialization):
+    """The plan as ranks run it, but for AllGathers of many transfers, in which they park: their
+    arrival times go as one vector to rounds, and each resumes when it would have been through.
+    """
+
+    def __init__(self, run: VirtualRun, job: Job) -> None:
+        """Ready to start."""
+        self._run = run
+        self.played_messages = self.played_bytes = 0
+        self._parked: dict[str, _Parked] = {}
+        setup = m.Setup(
+            spec=run.spec,
+            first=0,
+            count=run.spec.nranks,
+            source="",
+            window=None,
+            magic=job.magic,
+            comm=job.comm,
+            report_check_ins=False,
+            kill_at_first_block=False,
+            folder="",
+            keep_store=True,
+            attempt=0,
+            charges=run.charges,
+        )
+        super().__init__(setup, run.ranks, run.faults, run.loop.time, self._formed)
+        self._plays = {gather.phase: plays(run.spec, gather) for gather in self.plan.gathers}
+        self.start(job, run.group_ids)
+        self._make_tables()
+
+    def _make_tables(self) -> None:
+        """As for a worker of all ranks; addresses follow as ranks form."""
+        spec, n = self._spec, self._spec.nranks
+        for index, gather in enumerate(self.plan.gathers):
+            rounds, size = gather.rounds(n, spec.steps), gather.record_bytes
+            if self._plays[gather.phase]:
+                table = RecordTable(n, size, bytearray())
+            else:
+                table = RecordTable.derived(n, size, spec.seed, index, range(n), (n, n))
+            collective = Collective(gather.schedule, n, rounds, table)
+            self._calls[gather.phase] = Call(gather, collective, n)
+
+    async def _formed(self, rank: Rank) -> None:
+        listeners = self._listeners[rank.slot]
+        for gather in self.plan.gathers:
+            if not self._plays[gather.phase]:
+                table = self._calls[gather.phase].collective.table
+                for name, at in gather.addresses:
+                    listener = listeners[self.plan.published.index(name)]
+                    table.put(rank.rank, at, pack_address(listener.address))
+        await self._run.when_formed(rank)
+
+    def _gather(self, rank: Rank, ring: Ring, call: Call) -> Awaitable[object]:
+        if self._plays[call.gather.phase]:
+            return self._park(rank, call)
+        return super()._gather(rank, ring, call)
+
+    def _park(self, rank: Rank, call: Call) -> Awaitable[None]:
+        phase, loop = call.gather.phase, self._run.loop
+        parked = self._parked.setdefault(phase, _Parked(self._spec.nranks))
+        call.began_s = call.began_s or loop.time()
+        future: asyncio.Future[None] = loop.create_future()
+        parked.starts[rank.slot] = loop.time()
+        parked.waiting[rank.slot] = future
+        if len(parked.waiting) == self._spec.nranks:
+            del self._parked[phase]
+            self._play(call.gather, parked)
+        return future
+
+    def _play(self, gather: Gather, parked: "_Parked") -> None:
+        run, n = self._run, self._spec.nranks
+        rounds = gather.rounds(n, self._spec.steps)
+        costs = run.world.costs
+        played = play(
+            gather.schedule,
+            rounds,
+            gather.record_bytes,
+            parked.starts,
+            costs,
+            run.wiring,
+            run.noise,
+        )
+        self.played_messages += played.messages
+        self.played_bytes += played.bytes
+        cpu_s = played.messages / n * (costs.send_s + costs.recv_s)
+        now = run.loop.time()
+        for slot, future in parked.waiting.items():
+            # With few steps a rank may have been through before the last came: it is let go now.
+            finish = max(now, float(played.finish[slot]))
+            cpu = run.networks[slot].cpu
+            cpu.free_at, cpu.busy_s = finish, cpu.busy_s + cpu_s
+            run.loop.at(finish, future.set_result)
+
+    def _address(self, listener: str, rank: int) -> Address:
+        """All ranks are here."""
+        return self._listeners[rank][self.plan.published.index(listener)].address
+
+
+class _Parked:
+    """Ranks that have reached an AllGather which is played in rounds."""
+
+    def __init__(self, n: int) -> None:
+        """None yet."""
+        self.starts = np.zeros(n)
+        self.waiting: dict[int, asyncio.Future[None]] = {}
+
+
+def _noise(seed: int, mean_s: float) -> Noise:
+    draws = np.random.default_rng(seed)
+    pool = draws.exponential(mean_s, NOISE_DRAWS)
+    return Noise(pool, lambda below, count: draws.integers(below, size=count))
+
+
+def plays(spec: Spec, gather: Gather) -> bool:
+    """Is this AllGather played in rounds, and not event by event?"""
+    n = spec.nranks
+    return not gather.schedule.peers(n) and n * gather.rounds(n, spec.steps) > MOST_TRANSFERS
+
+
+def charges_of(spec: Spec, cluster: Cluster) -> dict[str, float]:
+    """By phase how long a rank's local work takes."""
+    extent, iteration_s = extent_of(spec), cluster.iteration_s
+    return {
+        local.phase: local.work.iterations(extent) * local.work.calls(extent) * iteration_s
+        for local in locals_of(spec)
+    }
+
+
+def refuse_impossible_there(spec: Spec) -> None:
+    """Raise UsageError for what there is not in virtual time."""
+    if spec.cluster is None:
+        raise UsageError(f"--world virtual: --cluster is missing: {', '.join(names('clusters'))}")
+    real = {
+        f"--root {spec.root}": spec.root != "builtin",
+        f"--store {spec.store}": spec.store != "builtin",
+        "--external-ranks": bool(spec.external_ranks),
+        "--workers": spec.workers is not None,
+        "--start-window": spec.start_window is not None,
+        "--hop-delay": bool(spec.hop_delay_s),
+        "--ip 6": spec.ip == "6",
+        "--restarts": bool(spec.restarts),
+        "--inject": any(isinstance(each, ServerKill | WorkerKill) for each in spec.inject),
+    }
+    for flag, given in real.items():
+        if given:
+            raise UsageError(
+                f"{flag} is of real processes and sockets: leave it out, or --world virtual"
+            )
+
+
+def run(spec: Spec) -> RunResult:
+    """Run it. Raises UsageError for what cannot be run; all else is in the result."""
+    refuse_impossible_there(spec)
+    assert spec.cluster is not None
+    cluster = find_cluster(spec.cluster, spec.nranks)
+    refuse_impossible(spec)
+    if spec.out is not None:
+        check_writable(spec.out)
+    virtual = VirtualRun(spec, cluster)
+    outcome = virtual.run()
+    placement = Placement((range(spec.nranks),), None)
+    environment = msgspec.structs.replace(read_environment("virtual"), loop="virtual")
+    if outcome.trouble is not None:
+        error, exit_code = diagnose(spec, outcome)
+        return RunResult(
+            kind="simulated",
+            spec=spec,
+            environment=environment,
+            seed=spec.seed,
+            ok=False,
+            error=error,
+            exit_code=exit_code,
+            nranks=spec.nranks,
+            warnings=assemble.warnings_of(spec, placement, outcome),
+            trace_hash=virtual.digest(),
+        )
+    measured = assemble.Measured(
+        environment=environment,
+        controller_cpu_s=0.0,
+        kernel_socket_bytes=None,
+        warnings=[],
+        charges=virtual.charges,
+    )
+    result, times = assemble.result(spec, placement, outcome, measured)
+    _simulated(result, virtual)
+    if not result.ok:
+        result.error = wrong_data(result, placement)
+    if spec.out is not None:
+        keep(result, times, spec.out)
+    return result
+
+
+def _simulated(result: RunResult, virtual: VirtualRun) -> None:
+    """Every number of it is simulated, and what this process took is none of it."""
+    spec = virtual.spec
+    played = {gather.phase for gather in virtual.plan.gathers if plays(spec, gather)}
+    note = "played in rounds, all ranks at once: no block was sent, and so none verified"
+    result.kind, result.trace_hash = "simulated", virtual.digest()
+    result.workers, result.saturated, result.memory = None, None, Memory()
+    result.phases = [
+        msgspec.structs.replace(phase, kind="simulated", cpu_s=None)
+        for phase in result.phases
+        if phase.name != "loop"
+    ]
+    result.allgathers = [
+        msgspec.structs.replace(gather, wrong=None, note=note, reads=None, writes=None)
+        if gather.phase in played
+        else msgspec.structs.replace(gather, reads=None, writes=None)
+        for gather in result.allgathers
+    ]
+    work = result.work
+    result.work = WorkByRole(ranks=work.ranks, root=work.root, store=work.store)
