@@ -8,6 +8,7 @@ and what was found.
 import difflib
 import importlib
 import inspect
+import os
 import sys
 import traceback
 from functools import lru_cache
@@ -50,7 +51,7 @@ _WANTED = {
         ("form", "stagger_s"),
     ),
     _ALLGATHER: _Wanted(
-        {"frames": str, "flow": str, "lanes": int},
+        {"name": str, "text": str, "frames": str, "flow": str, "lanes": int},
         ("rounds", "peers", "reach", "exchanges", "traffic"),
     ),
     _PLAN: _Wanted(
@@ -59,6 +60,10 @@ _WANTED = {
     ),
 }
 
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_OURS = ("<frozen", _PACKAGE + os.sep, os.path.join(os.path.dirname(_PACKAGE), "harness") + os.sep)
+_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 _folder = ""
 """Where a user's own modules are looked for last."""
@@ -179,6 +184,11 @@ def _check(kind: str, path: str, found: Any) -> None:
 
 
 def _module(kind: str, path: str, module_name: str) -> Any:
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise UsageError(
+            f"{kind} {path}: {module_name!r} is no name of a module: expected package.module:name, "
+            "without a path or .py"
+        )
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -194,15 +204,24 @@ def _module(kind: str, path: str, module_name: str) -> Any:
 
 def _failure(error: Exception) -> str:
     """What went wrong while a module was imported, and at which line of the user's."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if "importlib" not in frame.filename and frame.filename != __file__
-    ]
-    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-    if isinstance(error, SyntaxError):
-        where = f" at {error.filename}:{error.lineno}"
-    return f"importing it failed{where}: {type(error).__name__}: {error}"
+    return f"importing it failed{told(error)}"
+
+
+def told(error: BaseException) -> str:
+    """` at file:line: Type: text`: the innermost line that is not emucoll's or Python's own."""
+    where = f" at {error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else ""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if _is_theirs(frame.filename)]
+    if theirs and not where:
+        where = f" at {theirs[-1].filename}:{theirs[-1].lineno}"
+    return f"{where}: {type(error).__name__}: {error}"
+
+
+def _is_theirs(file: str) -> bool:
+    """Is it neither emucoll's nor Python's own, where a user's mistake only comes to light?"""
+    if file.startswith(_OURS):
+        return False
+    return not file.startswith(_LIBRARY) or "site-packages" in file
 
 
 def _attribute(kind: str, path: str, module: Any, attribute: str) -> Any:

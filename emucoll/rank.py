@@ -99,6 +99,9 @@ class Rank:
     kept: tuple[Closable, ...] = ()
     """Connections beside the ring's that it holds for the communicator's life."""
 
+    excused_s: float = 0.0
+    """Of its time, what is not counted: charged work that a busy process made longer."""
+
     members: Sequence[int] | None = None
     """While it brings up a group: that group's ranks, by their numbers in the whole."""
 

@@ -156,6 +156,15 @@ class Span:
         rank.trace.switch(self._phase)
         self._start = rank.trace.now()
 
+    @property
+    def outer(self) -> "Span | None":
+        """The one that it is within."""
+        return self._outer
+
+    def excuse(self, s: float) -> None:
+        """Take `s` seconds for not having passed."""
+        self._start += s
+
     def __exit__(self, kind: object, *_: object) -> None:
         """End; when it ends by an error, the rank stays in the phase, for whoever reports it."""
         rank = self._rank

@@ -13,17 +13,19 @@ class Backward(Formation):
     """Publish my address, read that of rank - 1, dial it, and be dialled by rank + 1."""
 
     server = "store"
+    windowable = True  # a rank needs its neighbours alone, not everybody at once
 
     async def form(self, rank: Rank, job: Job) -> Ring:
         """Bring one rank into the ring."""
         before, after = (rank.rank - 1) % job.nranks, (rank.rank + 1) % job.nranks
+        comm = job.comm.encode()  # a store keeps the keys of earlier communicators
         with rank.span("bootstrap.create_store", peer="store"):
             store = await StoreClient.open(rank, job)
         listener = rank.network.listen()
         with rank.span("bootstrap.set_key", peer="store"):
-            await store.set(b"mine-%d" % rank.rank, pack_address(listener.address))
+            await store.set(b"%s-%d" % (comm, rank.rank), pack_address(listener.address))
         with rank.span("bootstrap.get_key", peer=before):
-            address = unpack_address(await store.get(b"mine-%d" % before, ADDRESS_BYTES))
+            address = unpack_address(await store.get(b"%s-%d" % (comm, before), ADDRESS_BYTES))
         store.close()
         with rank.span("bootstrap.connect", peer=before):
             prev = await connect_bootstrap(rank, address, job)

@@ -28,6 +28,19 @@ class LateRanks(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
 StartSkew = UniformSkew | NormalSkew | LateRanks
 
 
+def last_start_s(skew: StartSkew | None) -> tuple[float, float]:
+    """When the last rank starts: at least, and about."""
+    match skew:
+        case None:
+            return 0.0, 0.0
+        case UniformSkew(high_s=high_s):
+            return 0.0, high_s
+        case NormalSkew(mean_s=mean_s, deviation_s=deviation_s):
+            return 0.0, mean_s + 3 * deviation_s
+        case LateRanks(late_s=late_s):
+            return max(late_s.values()), max(late_s.values())
+
+
 def format_skew(skew: StartSkew) -> str:
     """As the command line takes it."""
     match skew:

@@ -74,6 +74,10 @@ def compiled(work: LocalWork) -> Callable[..., int]:
         function(*work.data(Extent(2, 1, 1)), 0)  # what compiles it, for data of these types
     except numba.core.errors.NumbaError as error:
         raise UsageError(f"local work {work.name}: numba cannot compile it: {error}") from error
+    except Exception as error:
+        raise UsageError(
+            f"local work {work.name}: it failed for 2 ranks: {type(error).__name__}: {error}"
+        ) from error
     return function
 
 

@@ -20,6 +20,12 @@ COUNT_KEY = b"init/"
 """Each client counts itself here, once."""
 
 
+_OTHERS_IDS = (
+    "the store holds unique ids of another run: PyTorch's keys are the same in every run, so a "
+    "store serves one, and has to be new"
+)
+
+
 def id_key(attempt: int, iroot: int | None = None) -> bytes:
     """Under which the owner of root `iroot` stores its unique id; None: of the only root."""
     which = "0" if iroot is None else f"UniqueNCCLID:{iroot}"
@@ -56,7 +62,7 @@ class PyTorchStart:
             keys = [id_key(job.attempt, each) for each in range(nroots)]
             ids = await client.multi_get(keys, UNIQUE_ID_BYTES)
         if ids != job.packed_ids:
-            raise RemoteProtocolError(f"rank {r} got other unique ids than were stored")
+            raise RemoteProtocolError(_OTHERS_IDS)
 
     async def _broadcast(self, client: StoreClient, r: int, job: Job) -> None:
         key = id_key(job.attempt)
@@ -65,7 +71,7 @@ class PyTorchStart:
             return
         its = await client.get(key, UNIQUE_ID_BYTES)
         if its != job.packed_ids:
-            raise RemoteProtocolError(f"rank {r} got another unique id than was stored")
+            raise RemoteProtocolError(_OTHERS_IDS)
 
 
 _NCCL_2_28_9 = next(plan for plan in NCCL_PLANS if plan.name == "nccl-2.28.9")

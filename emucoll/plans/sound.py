@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from emucoll.plans.steps import RING, Barrier, Gather, Plan
+from emucoll.plans.steps import RING, Barrier, Gather, Plan, Published
 from emucoll.wire.address import ADDRESS_BYTES
 
 _PHASE = re.compile(r"[a-z][a-z0-9_]*\.[A-Za-z0-9_-]+", re.ASCII)
@@ -61,7 +61,14 @@ def _gather(plan: Plan, gather: Gather, known: set[str]) -> Iterator[str]:
     if not isinstance(size, int) or not 0 <= size <= _INT_MAX:
         yield f"{gather.phase}: record_bytes is {size!r}: expected 0 to {_INT_MAX}"
         return
-    for listener, at in gather.addresses:
+    addresses = gather.addresses
+    if not isinstance(addresses, tuple) or not all(isinstance(a, Published) for a in addresses):
+        yield (
+            f"{gather.phase}: addresses are {addresses!r}: expected a tuple of Published, as in "
+            '(Published("ring", 0),)'
+        )
+        return
+    for listener, at in addresses:
         if listener not in plan.published or not 0 <= at <= size - ADDRESS_BYTES:
             yield (
                 f"{gather.phase} has no address of a listener {listener!r} at byte {at} of its "

@@ -287,7 +287,8 @@ def _choose_what_runs(values: dict[str, Any]) -> None:
             "leave one of the two out"
         )
     if not is_path(plan) and plan.removesuffix(MULTIROOT) not in PLANS:
-        raise unknown("plan", plan, PLANS, MULTIROOT)
+        error = unknown("plan", plan, PLANS, MULTIROOT)
+        raise UsageError(f"{error}; module:name is one of your own")
     values |= {
         "formation": find_plan(plan).formation.name,
         "allgather": None,

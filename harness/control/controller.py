@@ -575,5 +575,6 @@ class Controller:
 RANK_WEIGHTS = {
     "closed": Weight.CONNECTION_LOST,
     "network": Weight.NETWORK,
+    "protocol": Weight.RANK_RAISED,
     "raised": Weight.RANK_RAISED,
 }

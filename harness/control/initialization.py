@@ -15,6 +15,7 @@ import numpy as np
 from emucoll.collectives.driver import Collective, run
 from emucoll.collectives.schedule import NEXT, PREV, Traffic
 from emucoll.collectives.table import RecordTable
+from emucoll.errors import UsageError
 from emucoll.net.base import Address, Listener
 from emucoll.net.delay import LateChannel
 from emucoll.p2p import PointToPoint, RingPeers, barrier
@@ -35,7 +36,7 @@ from emucoll.wire.nccl import UniqueId
 from harness.control.groups import Groups, Parent
 from harness.control.inject import InjectedFault, RankFaults
 from harness.control.messages import Gathered, GroupsUp, Setup
-from harness.planned import extent_of, locals_of, plan_of
+from harness.planned import extent_of, formation_name, locals_of, plan_of
 
 
 @dataclass(slots=True)
@@ -161,6 +162,13 @@ class Initialization:
         """What came of the AllGathers, in the plan's order."""
         return [call.report(ranks) for call in self._calls.values()]
 
+    def first_wrong(self) -> str | None:
+        """The first block that came wrong, if one has."""
+        for call in self._calls.values():
+            for each in call.collective.wrong.named[:1]:
+                return f"rank {each.rank} got block {each.block} from {each.peer}: {each.what}"
+        return None
+
     def groups_up(self) -> list[GroupsUp]:
         """What came of each kind of group."""
         return self._groups.report()
@@ -202,6 +210,9 @@ class Initialization:
         if self._faults.raises(rank.rank):
             raise InjectedFault(f"injected: rank {rank.rank} raises")
         ring = await self.plan.formation.form(rank, self.job)
+        if not isinstance(ring, Ring):
+            name = formation_name(self._spec)
+            raise UsageError(f"formation {name} returned {ring!r}: expected a Ring")
         self.rings[rank.slot] = ring
         self._listeners[rank.slot] = (ring.listener,)
         if self.plan.listeners:
@@ -230,8 +241,8 @@ class Initialization:
                 channel.delay_s = spec.intra_host_delay_s
 
     def _span(self, rank: Rank, step: Step) -> AbstractContextManager[None]:
-        if isinstance(step, Local):  # which times itself
-            return contextlib.nullcontext()
+        if isinstance(step, Local) or (isinstance(step, Barrier) and not self._has_barrier):
+            return contextlib.nullcontext()  # it times itself, or is left out
         peer = (rank.rank - 1) % self._spec.nranks if isinstance(step, Gather) else None
         return rank.span(step.phase, peer)
 
@@ -295,7 +306,14 @@ class Initialization:
         before = wall[rank.slot]
         with rank.span(local.phase):
             await rank.clock.sleep(charged_s)
-        wall[rank.slot] = before + charged_s  # not how late a busy process woke it
+        # Not how late a busy process woke it: neither here nor in what this is part of.
+        late_s = wall[rank.slot] - before - charged_s
+        wall[rank.slot] = before + charged_s
+        rank.excused_s += late_s
+        span = rank.youngest
+        while span is not None:
+            span.excuse(late_s)
+            span = span.outer
 
     def _point_to_point(self, rank: Rank, name: str) -> PointToPoint:
         """A rank's at its listener `name`, in the communicator of all ranks."""

@@ -4,7 +4,8 @@ phases that lie outside an initialization.
 
 import traceback
 
-from emucoll.errors import ConnectionClosed, EmucollError, NetworkError
+from emucoll.errors import ConnectionClosed, EmucollError, NetworkError, RemoteProtocolError
+from emucoll.loading import told
 from emucoll.rank import Rank
 from harness.control.messages import NO_PEER, PEER_ALL, PEER_ROOT, PEER_STORE, RankFailed
 
@@ -20,13 +21,15 @@ def peer_of(rank: Rank) -> int:
     return rank.peer if isinstance(rank.peer, int) else _PEERS[rank.peer]
 
 
-def rank_failed(rank: Rank, error: Exception) -> RankFailed:
+def rank_failed(rank: Rank, error: BaseException) -> RankFailed:
     """How, where, and before whom."""
     kind = (
         "closed"
         if isinstance(error, ConnectionClosed)
         else "network"
         if isinstance(error, NetworkError)
+        else "protocol"
+        if isinstance(error, RemoteProtocolError)
         else "raised"
     )
     return RankFailed(
@@ -38,8 +41,12 @@ def rank_failed(rank: Rank, error: Exception) -> RankFailed:
     )
 
 
-def _where(error: Exception) -> str:
-    """An exception of the user's own: what, and where it was raised."""
+def _where(error: BaseException) -> str:
+    """An exception that is not ours: what, where it was raised, and at which line of the user's if
+    that is another.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     last = f" at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
-    return f"{type(error).__name__}: {error}{last}"
+    theirs = told(error).partition(": ")[0].removeprefix(" at ")
+    by = f", called at {theirs}" if theirs and theirs not in last else ""
+    return f"{type(error).__name__}: {error}{last}{by}"

@@ -153,7 +153,7 @@ class Server:
         if setup.several_roots and not layout.has_roots:
             raise UsageError(
                 f"NCCL {version} knows one root alone, and formation {setup.formation} asks for "
-                "several: use NCCL 2.23 or later, or --formation nccl-root-2.22"
+                "several: use NCCL 2.23 or later, or a formation or plan of one root"
             )
         if layout.collects and setup.windowed:
             raise UsageError(

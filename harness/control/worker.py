@@ -15,6 +15,8 @@ from array import array
 from collections import Counter
 from typing import Any
 
+import msgspec
+
 from emucoll.errors import EmucollError, UsageError
 from emucoll.loading import look_in
 from emucoll.net.delay import make_network
@@ -223,10 +225,10 @@ class Worker:
             await self._initialization.run(rank)
         except asyncio.CancelledError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._rank_failed(rank, error)
             return
-        self._totals[rank.slot] = self._clock.now() - began
+        self._totals[rank.slot] = self._clock.now() - began - rank.excused_s
         self._gathered += 1
         if self._gathered == self._own:
             self._link.send(self._finished())
@@ -308,11 +310,14 @@ class Worker:
             share=share,
         )
 
-    def _rank_failed(self, rank: Rank, error: Exception) -> None:
+    def _rank_failed(self, rank: Rank, error: BaseException) -> None:
         if self._failed:
             return
         self._failed = True
-        self._link.send(rank_failed(rank, error))
+        failed = rank_failed(rank, error)
+        if wrong := self._initialization.first_wrong():
+            failed = msgspec.structs.replace(failed, what=f"{failed.what}; before that: {wrong}")
+        self._link.send(failed)
 
     def _waiting(self) -> WaitingRanks:
         phases = array("H", (rank.phase for rank in self._ranks))

@@ -50,8 +50,8 @@ def compare(given: Given) -> CompareResult:
     run = given.run
     if run is not None and not run.phases:
         raise UsageError(
-            f"the run in {given.run_name!r} failed and has no phases\nrun it again: emucoll run "
-            f"-np {run.nranks} --out DIR"
+            f"the run in {given.run_name!r} failed and has no phases\nrun it again with the same "
+            "flags"
         )
     matching = [] if run is None else comparable(run, logs.communicators)
     error = _undecided(run, logs, matching)
@@ -61,7 +61,11 @@ def compare(given: Given) -> CompareResult:
         environment=None if run is None else run.environment,
         seed=None if run is None else run.seed,
         ok=error is None,
-        warnings=[*_of_run(run), *_of_logs(logs)],
+        warnings=[
+            *_of_run(run),
+            *([] if run is None else _other_release(run, logs)),
+            *_of_logs(logs),
+        ],
         error=error,
         operands=_operands(given, logs),
         rows=[row for each in matching for row in rows_of(run, each)] if run is not None else [],
@@ -154,11 +158,13 @@ def _undecided(
 
 
 def plan_for(versions: Mapping[str, int]) -> str:
-    """The plan of the release that wrote most of the logs, or of the last before it."""
+    """The plan of the minor release that wrote most of the logs, or of the last before it."""
     plans = {_release(name): name for name in PLANS if name.startswith(_NCCL_FORMATIONS)}
     written = max(versions, key=lambda version: versions[version], default="")
     release = _release(written)
-    return plans[max((each for each in plans if each <= release), default=max(plans))]
+    same = [each for each in plans if each[:2] == release[:2]]
+    before = [each for each in plans if each <= release]
+    return plans[max(same or before or list(plans))]
 
 
 def _release(text: str) -> tuple[int, ...]:
@@ -230,6 +236,21 @@ def _of_run(run: RunResult | None) -> list[RunWarning]:
     return warnings
 
 
+def _other_release(run: RunResult, logs: Logs) -> list[RunWarning]:
+    """That the run's plan is of another minor release than most of the logs."""
+    plan = None if run.spec is None else run.spec.plan
+    if plan is None or not plan.startswith(_NCCL_FORMATIONS) or not logs.versions:
+        return []
+    wanted = plan_for(logs.versions)
+    if _release(wanted)[:2] == _release(plan)[:2]:
+        return []
+    text = (
+        f"the run is of plan {plan}, the logs are of {_versions(logs.versions)}: plan "
+        f"{wanted} is nearer"
+    )
+    return [RunWarning(code="other-release", text=text)]
+
+
 def _conditions(run: RunResult) -> list[str]:
     """What makes a run last as a plain one would not."""
     spec = run.spec
@@ -240,6 +261,8 @@ def _conditions(run: RunResult) -> list[str]:
         said.append(f"a hop delay of {spec.hop_delay_s:g} s")
     if run.restarts:
         said.append(f"{_count(spec.restarts, 'restart')}, of which the last is compared")
+    if spec.steps is not None:
+        said.append(f"the first {_count(spec.steps, 'step')} of its AllGathers alone")
     if spec.inject:
         said.append(f"{_count(len(spec.inject), 'injected fault')}")
     if spec.external_ranks:
@@ -294,11 +317,25 @@ def _of_logs(logs: Logs) -> list[RunWarning]:
             "ranks"
         )
         warnings.append(RunWarning(code="incomplete", text=text))
+    cut = [each for each in logs.communicators if each.phases and not _has_init(each)]
+    if cut:
+        text = (
+            f"{_count(len(cut), 'communicator')} (first {cut[0].index}) with Bootstrap timings and "
+            "no Init timings: the log is cut, or NCCL_DEBUG_SUBSYS leaves INIT out"
+        )
+        warnings.append(RunWarning(code="no-init-timings", text=text))
     empty = [file.name for file in logs.files if not file.nccl_lines]
     if empty:
         text = f"no line of NCCL in {_count(len(empty), 'file')}: {_some(empty)}"
         warnings.append(RunWarning(code="no-nccl-lines", text=text))
     return warnings
+
+
+def _has_init(communicator: LogCommunicator) -> bool:
+    return any(
+        phase.name in ("rest", "topo", "graphs", "allgathers", "kernels")
+        for phase in communicator.phases
+    )
 
 
 def _mixes_forms(communicator: LogCommunicator) -> bool:

@@ -16,7 +16,7 @@ from harness.control.launch import describe_exit
 from harness.control.lifecycle import Stage, Trouble, Weight
 from harness.control.link import EXIT_CONTROLLER_LOST
 from harness.results.schema import RunError, RunResult, Waiting
-from harness.spec import RankFault, ServerKill, Spec, WorkerKill, format_injection
+from harness.spec import RankFault, ServerKill, Spec, WorkerKill, format_injection, is_endpoint
 
 _SERVERS: dict[int, int | str | None] = {
     m.NO_PEER: None,
@@ -160,11 +160,14 @@ def _rank_failed(spec: Spec, trouble: Trouble) -> tuple[RunError, int]:
     causes = {
         "closed": "its peer went away, without a worker or server having been lost",
         "network": "the machine refused a connection or a listener",
+        "protocol": "what its peer sent is not what the protocol allows: another program is there, "
+        "or it holds what another run has left",
         "raised": "the algorithm that the rank runs raised an exception",
     }
     nexts = {
         "closed": "run it again with --workers 1 to see whether it stays with the same rank",
         "network": "`emucoll doctor` with the same flags shows which limit is near",
+        "protocol": "look at the peer; a store or root that serves others too may be the wrong one",
         "raised": "correct the algorithm; the place is in the evidence",
     }
     beside = {(failed.rank + 1) % spec.nranks, (failed.rank - 1) % spec.nranks}
@@ -260,7 +263,8 @@ def _server_silent(spec: Spec, outcome: Outcome, waits: list[Wait], server: int)
             f"({_whereabouts(spec, outcome, name)}), the first of them rank {first.rank} in phase "
             f"{first.phase}; ranks that wait: {_by_phase(stuck)}{_keys(outcome)}"
         ),
-        cause=f"the {name} is stopped, overloaded, or lost what it was sent",
+        cause=f"the {name} is stopped, overloaded, or lost what it was sent"
+        + (_foreign_root(spec) if name == "root" else ""),
         next=f"look at the {name}; if it only needs more time, give it with --deadline",
         rank=first.rank,
         phase=first.phase,
@@ -392,8 +396,21 @@ def _cause(culprit: Wait) -> str:
     return "the rank, or whom it waits for, is stuck or slow"
 
 
+def _foreign_root(spec: Spec) -> str:
+    """What a root that somebody else has started does without a word."""
+    if not is_endpoint(spec.root):
+        return ""
+    magic = "" if spec.unique_id is not None else " without --unique-id the magic may be another;"
+    return (
+        f"; the root at {spec.root} drops whoever has another magic, and a check-in of another "
+        f"size:{magic} the plan or formation has to be of its release"
+    )
+
+
 def _besides(spec: Spec, outcome: Outcome, culprit: Wait) -> str:
     """What else may explain it."""
+    if culprit.phase == "bootstrap.recv" and (foreign := _foreign_root(spec)):
+        return foreign
     dropped = any(report.dropped_count for report in outcome.servers.values())
     if culprit.phase == "external" and dropped:
         return "; or it came and was turned away (warning strangers-dropped): see its magic"

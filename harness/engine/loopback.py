@@ -41,6 +41,7 @@ from harness.results.storage import (
     save_pids,
     save_rendezvous,
 )
+from harness.skew import last_start_s
 from harness.spec import Spec
 
 
@@ -61,6 +62,7 @@ def demand(spec: Spec, machine: Machine) -> Demand:
     stagger_s = formation.stagger_s(
         owned - 1, owned, spec.uid_stagger_threshold, spec.uid_stagger_rate
     )
+    least_s, expected_s = last_start_s(spec.start_skew)
     return Demand(
         nranks=spec.nranks,
         gathers=(
@@ -85,6 +87,8 @@ def demand(spec: Spec, machine: Machine) -> Demand:
         local_s=estimate_s(spec, machine.cores_allowed or machine.cores_online or 1),
         bring_ups=spec.restarts + 1,
         stagger_s=stagger_s,
+        least_skew_s=least_s,
+        skew_s=expected_s,
         latency_s=_latency_s(spec),
         ipv6=spec.ip == "6",
         workers=spec.workers,

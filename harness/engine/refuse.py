@@ -2,10 +2,14 @@
 server cannot do. Each is a UsageError that says what would do instead.
 """
 
+from emucoll.collectives import ALLGATHERS
+from emucoll.collectives.sound import mistakes
 from emucoll.errors import UsageError
 from emucoll.formation import FORMATIONS
 from emucoll.formation.base import count_roots
+from emucoll.loading import told
 from emucoll.plans.nccl import MULTIROOT
+from emucoll.plans.steps import Plan
 from harness.control.inject import RankFaults
 from harness.external.endpoints import (
     external_root,
@@ -15,7 +19,7 @@ from harness.external.endpoints import (
 )
 from harness.external.libnccl import find_library
 from harness.external.torch_store import refuse_missing_torch
-from harness.planned import formation_name, group_roots, plan_of, servers_of
+from harness.planned import extent_of, formation_name, group_roots, plan_of, servers_of
 from harness.preflight.arithmetic import Layout
 from harness.spec import ServerKill, Spec, WorkerKill
 
@@ -25,12 +29,42 @@ def refuse_impossible(spec: Spec) -> None:
     to corrupt, no libnccl.
     """
     initialization = plan_of(spec)
+    _refuse_unsound(spec, initialization)
     RankFaults(spec, initialization)
     _refuse_roots(spec)
     _refuse_groups(spec)
     _refuse_servers(spec)
     _refuse_external(spec)
     _refuse_external_ranks(spec)
+
+
+def _refuse_unsound(spec: Spec, plan: Plan) -> None:
+    """Raise UsageError for AllGathers and local work of a user's own that are wrong at this n."""
+    for gather in plan.gathers:
+        schedule = gather.schedule
+        if schedule in ALLGATHERS.values():
+            continue
+        try:
+            wrong = next(mistakes(schedule, spec.nranks, gather.record_bytes), None)
+        except Exception as error:
+            raise UsageError(
+                f"AllGather {schedule.name}: its formulas failed{told(error)}"
+            ) from error
+        if wrong is not None:
+            raise UsageError(f"AllGather {schedule.name}: {wrong}")
+    extent = extent_of(spec)
+    for local in plan.locals:
+        try:
+            iterations = local.work.iterations(extent) * local.work.calls(extent)
+        except Exception as error:
+            raise UsageError(
+                f"local work {local.work.name}: iterations failed{told(error)}"
+            ) from error
+        if not isinstance(iterations, int) or iterations < 0:
+            raise UsageError(
+                f"local work {local.work.name}: iterations are {iterations!r}: expected a whole "
+                "number"
+            )
 
 
 def _refuse_servers(spec: Spec) -> None:
@@ -78,7 +112,7 @@ def _refuse_external_ranks(spec: Spec) -> None:
     """Raise UsageError for AllGathers in which records cannot be told apart as they come."""
     if not spec.external_ranks:
         return
-    for gather in plan_of(spec).gathers:
+    for gather in reversed(plan_of(spec).gathers):
         schedule = gather.schedule
         if schedule.flow != "lockstep" or schedule.peers(spec.nranks):
             raise UsageError(
@@ -98,7 +132,7 @@ def _refuse_groups(spec: Spec) -> None:
         name = with_peers[0].schedule.name if with_peers else "nothing"
         raise UsageError(
             f"--groups: every group runs the AllGathers of all ranks, and {name} is "
-            "no ring: choose another --allgather"
+            f"no ring: {'choose another --allgather' if spec.plan is None else 'take another plan'}"
         )
     if spec.group_init == "split":
         book = plan.address_book(plan.p2p)

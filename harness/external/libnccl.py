@@ -41,7 +41,8 @@ def find_library(path: str | None = None) -> Path:
     if path is not None:
         if not Path(path).is_file():
             raise UsageError(
-                f"there is no libnccl at {path}: no such file. "
+                f"there is no libnccl at {path}: "
+                f"{'it is a folder' if Path(path).is_dir() else 'no such file'}. "
                 "`pip install nvidia-nccl-cu12` (or `pip install 'emucoll[interop]'`) gets one, "
                 "which --root libnccl then finds"
             )

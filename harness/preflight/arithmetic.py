@@ -251,6 +251,7 @@ def _estimates(case: Case) -> Estimates:
     busy = min(case.cores, case.workers)
     start_s = case.processes * costs.process_start_s / case.cores
     formation_s = case.nranks * costs.cpu_per_formed_rank_s / busy + demand.stagger_s
+    formation_s += demand.skew_s
     transfers, moved_bytes, messages = 0, 0, 0.0
     for gather in demand.gathers:
         delivered = case.nranks * case.blocks(gather)
@@ -269,7 +270,10 @@ def _estimates(case: Case) -> Estimates:
         start_s=start_s,
         formation_s=formation_s,
         allgather_s=allgather_s,
-        low_s=max(total_s * costs.low_factor, demand.latency_s * demand.bring_ups),
+        low_s=max(
+            total_s * costs.low_factor,
+            (demand.latency_s + demand.least_skew_s) * demand.bring_ups,
+        ),
         high_s=total_s * costs.high_factor,
         worker_memory_bytes=case.worker_memory_bytes,
         server_memory_bytes=case.server_memory_bytes,

@@ -67,6 +67,10 @@ class Demand:
     """Of point to point, one a message, closed at once."""
     latency_s: float = 0.0
     """How long the AllGathers wait for messages that are late on purpose."""
+    least_skew_s: float = 0.0
+    """How late the last rank starts at least, on purpose."""
+    skew_s: float = 0.0
+    """How late it starts, about."""
     local_s: float = 0.0
     """How long ranks' local work takes, run or charged."""
     bring_ups: int = 1

@@ -229,10 +229,10 @@ def _deliveries(gathers: Sequence[AllGather]) -> list[str]:
         )
         if _is_partial(gather):
             text = f"only the first {_steps(gather)} steps ran; nothing is extrapolated"
-            notes += wrapped(f"NOTE {gather.name}: {text}")
+            notes.append(f"NOTE {gather.name}: {text}")
         if gather.note is not None:
-            notes += wrapped(f"NOTE {gather.name}: {gather.note}")
-    return align(rows) + notes
+            notes.append(f"NOTE {gather.name}: {gather.note}")
+    return align(rows) + [line for note in dict.fromkeys(notes) for line in wrapped(note)]
 
 
 def _is_partial(gather: AllGather) -> bool:

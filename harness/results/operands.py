@@ -6,6 +6,7 @@ streams. What cannot be read or has no place here is a UsageError. Compares noth
 """
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,6 +98,9 @@ def _result_in(path: Path) -> RunResult | None:
     try:
         schema = msgspec.json.decode(data, type=_Tagged).schema
     except (msgspec.DecodeError, UnicodeDecodeError):
+        if _BEGINS.match(data):
+            what = f"{str(path)!r} begins as a document of emucoll, and is cut or broken"
+            raise UsageError(what) from None
         return None  # a log may begin with a brace
     if schema != RunResult.schema:
         raise UsageError(
@@ -107,6 +111,9 @@ def _result_in(path: Path) -> RunResult | None:
         return from_json(data)
     except UsageError as error:
         raise UsageError(f"{str(file)!r}: {error}") from error
+
+
+_BEGINS = re.compile(rb'\{\s*"schema"\s*:\s*"emucoll\.')
 
 
 class _Tagged(msgspec.Struct):

@@ -91,12 +91,22 @@ def test_the_text_says_what_seconds_of_loopback_are_worth(emucoll: Commands, run
 
 def test_what_the_run_was_put_through_is_said(emucoll: Commands, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    flags = ("--formation", "nccl-root", "--start-skew", "uniform:50ms", "--restarts", 1)
+    flags = ("--plan", "nccl-2.30.7", "--start-skew", "uniform:50ms", "--restarts", 1)
     assert emucoll("run", "-np", 8, *flags, "--hop-delay", "1ms", "--out", out).exit_code == 0
-    said = emucoll("compare", out, EXAMPLE, "--json").warnings["run-conditions"]
+    warnings = emucoll("compare", out, EXAMPLE, "--json").warnings
+    assert "plan nccl-2.27.7 is nearer" in warnings["other-release"]
+    said = warnings["run-conditions"]
     assert said.startswith(
         "the run had start skew uniform:0.05s, a hop delay of 0.001 s, 1 restart"
     )
+
+
+def test_a_result_that_is_cut(emucoll: Commands, run: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.json"
+    cut.write_bytes((run / "result.json").read_bytes()[:-20])
+    refused = emucoll("compare", cut, EXAMPLE, "--json")
+    assert refused.exit_code == 2
+    assert "begins as a document of emucoll, and is cut or broken" in refused.error["what"]
 
 
 def test_logs_alone_are_described(emucoll: Commands) -> None:

@@ -185,6 +185,17 @@ def test_a_store_that_runs_already(emucoll: Commands) -> None:
             assert document["work"]["store"] is None
 
 
+def test_a_store_with_the_unique_ids_of_another_run(emucoll: Commands) -> None:
+    """PyTorch's keys are the same in every run."""
+    with serve_store() as (address, _):
+        flags = ("-np", 2, "--store", address, "--plan", "pytorch", "--json")
+        assert emucoll("run", *flags).exit_code == 0
+        failed = emucoll("run", *flags, "--start-skew", "ranks:0=1s")  # rank 1 reads before it
+    assert failed.exit_code == 1
+    assert "the store holds unique ids of another run" in failed.error["evidence"]
+    assert "it holds what another run has left" in failed.error["cause"]
+
+
 @pytest.mark.parametrize("given", ["nothing", "raw", "hexadecimal"])
 def test_a_root_that_runs_already(emucoll: Commands, tmp_path: Path, given: str) -> None:
     magic = DEFAULT_COMM_MAGIC if given == "nothing" else 0x1234_5678_9ABC_DEF0

@@ -45,6 +45,60 @@ def test_the_schedule_of_the_readme_as_shown(emucoll: Commands, tmp_path: Path) 
     assert (ended.exit_code, ended.document["wrong"]) == (1, 1)
 
 
+def test_the_formation_of_the_readme_on_a_store_that_holds_keys(emucoll: Commands) -> None:
+    """Every bring-up has names of its own; and a window lets its ranks in by turns."""
+    flags = ("--formation", "examples.backward:Backward", "--restarts", 2, "--workers", 2)
+    document = emucoll("run", "-np", 64, *flags, "--start-window", 4, "--json").document
+    assert [each["wrong"] for each in document["restarts"]] == [0, 0, 0]
+
+
+UNSOUND = """
+from emucoll.collectives.rings import Ring
+from emucoll.collectives.schedule import NEXT, Transfer
+from emucoll.formation.base import Formation
+
+class Twice(Ring):
+    def exchanges(self, n, step):
+        return ((Transfer(NEXT, 0, -1),),)
+
+class Raises(Ring):
+    def exchanges(self, n, step):
+        return {}[step]
+
+TWICE = Twice("twice", "its own block again and again", "bare", "lockstep")
+RAISES = Raises("raises", "", "bare", "lockstep")
+BOTH = Ring("both", "", "bare", "cut-through", both_ways=True)
+
+class Nothing(Formation):
+    server = "store"
+    async def form(self, rank, job):
+        return None
+"""
+
+
+def test_a_schedule_that_does_not_bring_every_block(emucoll: Commands, tmp_path: Path) -> None:
+    """What verification could not see: every byte is as the formulas promise."""
+    (tmp_path / "unsound.py").write_text(UNSOUND)
+    for name, why in (
+        ("TWICE", "after 15 steps a rank of 16 lacks 14 blocks"),
+        ("BOTH", "is not the one-way ring's"),
+        ("RAISES", "its formulas failed at "),
+    ):
+        flags = ("-np", 16, "--allgather", f"unsound:{name}", "--json")
+        for command in ("run", "doctor"):
+            refused = emucoll(command, *flags, cwd=tmp_path)
+            assert refused.exit_code == 2
+            assert why in refused.error["what"]
+    assert "unsound.py:12: KeyError: 0" in refused.error["what"]
+
+
+def test_a_formation_that_returns_no_ring(emucoll: Commands, tmp_path: Path) -> None:
+    (tmp_path / "unsound.py").write_text(UNSOUND)
+    failed = emucoll("run", "-np", 4, "--formation", "unsound:Nothing", "--json", cwd=tmp_path)
+    assert failed.exit_code == 1
+    assert failed.error["evidence"] == "formation unsound:Nothing returned None: expected a Ring"
+
+
 ROOTED = """
 from emucoll.formation.nccl import NcclMultiRoot, NcclRoot222
 
@@ -151,4 +205,4 @@ def test_an_allgather_that_is_none(emucoll: Commands, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE)
     refused = emucoll("run", "-np", 4, "--allgather", "mine:NUMBER", "--json", cwd=tmp_path)
     assert refused.exit_code == 2
-    assert "it lacks frames, flow, lanes, rounds" in refused.error["what"]
+    assert "it lacks name, text, frames, flow, lanes, rounds" in refused.error["what"]

@@ -31,6 +31,13 @@ def test_a_straggler_delays_and_does_not_break(emucoll: Commands, formation: str
     assert document["mean_total_s"] > 15 / 16 * 1.4, "all the others waited for it"
 
 
+def test_the_estimate_and_the_deadline_know_it(emucoll: Commands) -> None:
+    flags = ("-np", 32, "--start-skew", "ranks:3=700s", "--json")
+    document = emucoll("doctor", *flags).document
+    assert document["estimate"]["low_s"] >= 700
+    assert document["warnings"][0]["code"] == "deadline"
+
+
 def test_the_one_that_is_waited_for_is_named(emucoll: Commands) -> None:
     flags = ("--start-skew", "ranks:5=50s", "--deadline", "2s", "--json")
     ended = emucoll("run", "-np", 16, *flags)

@@ -35,8 +35,8 @@ def test_an_explicit_path_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_explicit_path_must_exist(tmp_path: Path) -> None:
-    for path in (tmp_path / "absent.so", tmp_path):
-        with pytest.raises(UsageError, match=f"{path}: no such file"):
+    for path, why in ((tmp_path / "absent.so", "no such file"), (tmp_path, "it is a folder")):
+        with pytest.raises(UsageError, match=f"{path}: {why}"):
             find_library(str(path))
 
 
