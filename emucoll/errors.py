@@ -46,6 +46,13 @@ class DeadlineExceeded(EmucollError):
 class Deadlock(EmucollError):
     """In virtual time: everybody waits, and nothing will come."""
 
+    def __init__(self, at_s: float) -> None:
+        """`at_s`: when."""
+        super().__init__(
+            f"at {at_s:g} s of virtual time everybody waits for somebody, and nothing is under way"
+        )
+        self.at_s = at_s
+
 
 class NotInVirtualTime(EmucollError):
     """Something real, a socket, a thread or a process, was asked for in virtual time."""

@@ -94,10 +94,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         while deadlines and (deadlines[0][2].cancelled()):
             heapq.heappop(deadlines)
         if not events:
-            raise Deadlock(
-                f"at {self._now:g} s of virtual time everybody waits for somebody, and nothing is "
-                "under way"
-            )
+            raise Deadlock(self._now)
         if deadlines and deadlines[0][0] < events[0][0]:
             self._now, _, timer = heapq.heappop(deadlines)
             self._ready.append(timer)  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from array import array
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from emucoll.errors import HarnessError, UsageError
+from emucoll.errors import Deadlock, HarnessError, UsageError
 from harness.control import messages as m
 from harness.control.controller import Lost, Outcome, Placement
 from harness.control.launch import describe_exit
@@ -204,7 +204,7 @@ def _deadline(spec: Spec, outcome: Outcome) -> RunError:
         return _server_silent(spec, outcome, waits, server)
     if culprit is None:
         return RunError(
-            what=f"the deadline of {spec.deadline_s:g} s passed while {_doing(outcome)}",
+            what=f"{_what_ended_it(spec, outcome)} while {_doing(outcome)}",
             evidence=_progress(spec, outcome) + _silence(silent),
             cause="too little time, or processes that do not answer",
             next="give more time with --deadline, or start fewer ranks",
@@ -214,18 +214,50 @@ def _deadline(spec: Spec, outcome: Outcome) -> RunError:
     waiting_for_it = [wait.rank for wait in stuck if wait.peer == culprit.rank]
     return RunError(
         what=(
-            f"the deadline of {spec.deadline_s:g} s passed while {_doing(outcome)}: "
+            f"{_what_ended_it(spec, outcome)} while {_doing(outcome)}: "
             f"rank {culprit.rank} holds it up"
         ),
-        evidence=_evidence(culprit, waiting_for_it, stuck) + _keys(outcome) + _silence(silent),
+        evidence=_evidence(culprit, waiting_for_it, stuck)
+        + _in_a_circle(waits, culprit)
+        + _keys(outcome)
+        + _silence(silent),
         cause=_injected(spec, culprit.rank) or _cause(culprit) + _besides(spec, outcome, culprit),
-        next=f"look at rank {culprit.rank}; if it only needs more time, give it with --deadline",
+        next=f"look at rank {culprit.rank}" + _more_time(outcome),
         rank=culprit.rank,
         phase=culprit.phase,
         peer=_SERVERS.get(culprit.peer, culprit.peer),
         worker=None if culprit.phase == "external" else culprit.worker,
         waiting=[_waiting(wait) for wait in _nearest(stuck, culprit.rank)[:_SHOWN]],
     )
+
+
+def _is_deadlock(outcome: Outcome) -> bool:
+    return outcome.trouble is not None and isinstance(outcome.trouble.detail, Deadlock)
+
+
+def _what_ended_it(spec: Spec, outcome: Outcome) -> str:
+    """The deadline; in virtual time, that there is nothing left to happen."""
+    if outcome.trouble is not None and isinstance(outcome.trouble.detail, Deadlock):
+        return f"nothing is under way at {outcome.trouble.detail.at_s:g} s of virtual time"
+    return f"the deadline of {spec.deadline_s:g} s passed"
+
+
+def _more_time(outcome: Outcome) -> str:
+    return "" if _is_deadlock(outcome) else "; if it only needs more time, give it with --deadline"
+
+
+def _in_a_circle(waits: list[Wait], culprit: Wait) -> str:
+    """The ranks of whom each waits for the next, if the culprit is one of them."""
+    by_rank = {wait.rank: wait for wait in waits}
+    chain, rank = [culprit.rank], culprit.peer
+    while rank in by_rank and rank not in chain:
+        chain.append(rank)
+        rank = by_rank[rank].peer
+    if rank != culprit.rank or len(chain) < 2:
+        return ""
+    shown = chain if len(chain) <= 16 else [*chain[:15], -1]
+    words = " → ".join("…" if each < 0 else str(each) for each in shown)
+    return f"; {len(chain)} ranks wait in a circle: {words} → {culprit.rank}"
 
 
 def _or_silent_peer(culprit: Wait | None, waits: list[Wait], silent: list[str]) -> Wait | None:
@@ -255,8 +287,7 @@ def _server_silent(spec: Spec, outcome: Outcome, waits: list[Wait], server: int)
     waiting = sum(wait.peer == server for wait in stuck)
     return RunError(
         what=(
-            f"the deadline of {spec.deadline_s:g} s passed while {_doing(outcome)}: "
-            f"the {name} does not answer"
+            f"{_what_ended_it(spec, outcome)} while {_doing(outcome)}: the {name} does not answer"
         ),
         evidence=(
             f"{waiting} of {spec.nranks} ranks wait for the {name} "
@@ -265,7 +296,7 @@ def _server_silent(spec: Spec, outcome: Outcome, waits: list[Wait], server: int)
         ),
         cause=f"the {name} is stopped, overloaded, or lost what it was sent"
         + (_foreign_root(spec) if name == "root" else ""),
-        next=f"look at the {name}; if it only needs more time, give it with --deadline",
+        next=f"look at the {name}" + _more_time(outcome),
         rank=first.rank,
         phase=first.phase,
         peer=name,

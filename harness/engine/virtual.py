@@ -154,7 +154,7 @@ class VirtualRun:
             comm=f"{draws.getrandbits(32):08x}",
             store=store,
             roots=tuple(ids),
-            check_in=layout if ids else None,
+            check_in=layout if ids or self.group_ids else None,
             uid_stagger_rate=spec.uid_stagger_rate,
             uid_stagger_threshold=spec.uid_stagger_threshold,
             handshake_s=spec.handshake_s,
@@ -297,15 +297,20 @@ class VirtualRun:
     def _report_servers(self) -> None:
         if self.roots:
             retries = sum(root.retries for root in self.roots)
+            work = self._work(self.root_networks, retries, None)
+            connections = sum(root.connections for root in self.roots)
             dropped = [reason for root in self.roots for reason in root.dropped]
             self.outcome.servers["root"] = m.ServerReport(
-                work=self._work(self.root_networks, retries, None),
+                work=msgspec.structs.replace(work, connections=connections),
                 dropped=dropped[:100],
                 dropped_count=sum(root.dropped.in_all for root in self.roots),
             )
         if self.store is not None and self.store_network is not None:
             self.outcome.servers["store"] = m.ServerReport(
-                work=self._work([self.store_network], 0, self.store.state.requests),
+                work=msgspec.structs.replace(
+                    self._work([self.store_network], 0, self.store.state.requests),
+                    connections=self.store.connections,
+                ),
                 dropped=list(self.store.dropped),
                 dropped_count=self.store.dropped.in_all,
             )

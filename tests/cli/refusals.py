@@ -8,6 +8,7 @@ from emucoll.errors import UsageError
 from harness.cli.options import make_spec
 from harness.cli.run import run
 from harness.engine.refuse import refuse_impossible
+from harness.engine.virtual import refuse_impossible_there
 
 
 def refusal(*flags: object) -> str:
@@ -15,6 +16,8 @@ def refusal(*flags: object) -> str:
     try:
         options = run.make_context("run", [*map(str, flags)]).params
         spec = make_spec({name: options[name] for name in options.keys() - {"as_json", "quiet"}})
+        if spec.world == "virtual":
+            refuse_impossible_there(spec)
         refuse_impossible(spec)
     except click.ClickException as error:
         return error.format_message()
