@@ -243,12 +243,13 @@ class VirtualListener(Pollable):
         self.backlog = backlog
         self.coming = 0
         """Connections on their way into `waiting`."""
-        self.waiting: deque[VirtualChannel] = deque()
+        self.waiting: deque[VirtualChannel] | None = None
+        """Connections that nobody has accepted; made with the first: an empty one has 600 bytes."""
         self._closed = False
 
     def is_full(self) -> bool:
         """Is one that asks now not answered? The kernel lets in one more than the backlog."""
-        return self.coming + len(self.waiting) > self.backlog
+        return self.coming + len(self.waiting or ()) > self.backlog
 
     def established(self, channel: "VirtualChannel") -> None:
         """A connection has come about."""
@@ -256,6 +257,8 @@ class VirtualListener(Pollable):
         if self._closed:
             channel.abort()
             return
+        if self.waiting is None:
+            self.waiting = deque()
         self.waiting.append(channel)
         if self.reader is not None:
             self.reader(None)
@@ -269,6 +272,8 @@ class VirtualListener(Pollable):
                 raise ConnectionClosed("the listener was closed")
             await wait_readable(self)
         channel = self.waiting.popleft()
+        if not self.waiting:
+            self.waiting = None
         network.counters.accepts += 1
         network.hold(channel)
         costs = network.costs
@@ -284,9 +289,9 @@ class VirtualListener(Pollable):
         self._closed = True
         self.network.open.pop(self, None)
         del self.network.world.listeners[self.address]
-        for channel in self.waiting:
+        for channel in self.waiting or ():
             channel.abort()
-        self.waiting.clear()
+        self.waiting = None
         if self.reader is not None:
             self.reader(None)
 

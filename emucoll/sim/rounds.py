@@ -18,10 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from emucoll.collectives.rings import HEADER_BYTES
-from emucoll.collectives.schedule import Exchange, Line, Part, Schedule
+from emucoll.collectives.schedule import NEXT, Exchange, Line, Part, Schedule
 from emucoll.errors import UsageError
 from emucoll.sim.cost import Costs
 
+_SAME = 1e-13
+"""Of the time: what differs by less differs by rounding."""
 Times: TypeAlias = npt.NDArray[np.float64]
 """Seconds, one of each rank."""
 
@@ -62,6 +64,8 @@ class Wires:
 
     latency: Callable[[Line], Times]
     """To each rank from the one that sends to it on that line: from rank - line."""
+    period: int
+    """After so many ranks they repeat, if they do at all."""
 
 
 def wires(hosts: npt.NDArray[np.int64], costs: Costs) -> Wires:
@@ -72,7 +76,7 @@ def wires(hosts: npt.NDArray[np.int64], costs: Costs) -> Wires:
         near = costs.latency_between(0, 0)
         return np.where(hosts == np.roll(hosts, line), near, costs.latency_s)
 
-    return Wires(latency)
+    return Wires(latency, int(np.count_nonzero(hosts == hosts[0])) if len(hosts) else 1)
 
 
 def play(
@@ -91,15 +95,16 @@ def play(
     n = len(starts)
     if schedule.peers(n):
         raise UsageError(f"{schedule.name} is not played in rounds: it connects to peers")
-    finish, messages, sent_bytes = starts, 0, 0
+    since = float(starts.min())  # small numbers, whose rounding is small
+    finish, messages, sent_bytes = starts - since, 0, 0
     for lane in range(schedule.lanes):
-        cpu, wire = starts.copy(), np.zeros(n)
+        cpu, wire = starts - since, np.zeros(n)
         for shape, times in _shapes(schedule, n, rounds, record_bytes, lane):
             messages += times * len(shape.lines)
             sent_bytes += times * sum(shape.sizes)
             shape.play(times, cpu, wire, costs, wiring, noise)
         finish = np.maximum(finish, cpu)
-    return Played(finish, n * messages, n * sent_bytes)
+    return Played(finish + since, n * messages, n * sent_bytes)
 
 
 @dataclass(frozen=True)
@@ -116,13 +121,80 @@ class _Shape:
     def play(
         self, times: int, cpu: Times, wire: Times, costs: Costs, wiring: Wires, noise: Noise | None
     ) -> None:
-        """So many rounds of it; `cpu` and `wire` go on."""
+        """So many rounds of it; `cpu` and `wire` go on.
+
+        Without noise a round is linear in max and plus: once a few rounds have made every rank
+        later by the same, so will all that follow, and they need not be played.
+        """
         n, count = len(cpu), len(self.lines)
         if not count:
             return
-        places = np.zeros((times, count), dtype=np.int64)
         if noise is not None:
             places = noise.starts(n, times * count).reshape(times, count)
+            self._play(cpu, wire, costs, wiring, noise.pool, places)
+            return
+        if self._one_way(costs):
+            self._travel(times, cpu, costs, wiring)
+            return
+        nothing, at_once = np.zeros(n), max(1, wiring.period)
+        while times:
+            now = min(times, at_once)
+            before, wire_before = cpu.copy(), wire.copy()
+            places = np.zeros((now, count), dtype=np.int64)
+            self._play(cpu, wire, costs, wiring, nothing, places)
+            times -= now
+            later = cpu - before
+            spread = max(np.ptp(later), np.ptp(wire - wire_before) if wire.any() else 0.0)
+            if spread <= _SAME * cpu.max():
+                again = times // now * later.mean()
+                cpu += again
+                wire += again
+                times %= now
+
+    def _one_way(self, costs: Costs) -> bool:
+        """Does everything go to the next rank, one message at a time, with the wire free again
+        before the next?
+        """
+        alone = set(self.exchanges) <= {0, 1} and set(self.lines) == {NEXT}
+        return alone and costs.byte_s * max(self.sizes) <= costs.send_s + costs.recv_s
+
+    def _travel(self, times: int, cpu: Times, costs: Costs, wiring: Wires) -> None:
+        """One-way rounds at once. In each of the exchanges what makes a rank late either stays with
+        it or goes to the next, over a link and with a message's time on the wire: of all ways that
+        end at a rank the longest counts. On a way of j links it is the j longest messages that
+        travel; as many as there are exchanges can.
+        """
+        n, unit_s = len(cpu), costs.send_s + costs.recv_s
+        total = times * len(self.sizes)
+        busy_s = sorted((costs.byte_s * size for size in self.sizes), reverse=True)
+        # Place p is that of rank (p - total) mod n: those of earlier rounds of the ring come first.
+        first = -total % n
+        places = np.arange(total + n)
+        way = np.cumsum(np.resize(np.roll(wiring.latency(NEXT), -first), total + n))
+        start = np.resize(np.roll(cpu, -first), total + n)
+        longest = np.full(n, -np.inf)
+        fewest, carried_s = 0, 0.0
+        for each_s in busy_s:
+            most = fewest + times
+            ahead = start - way - places * each_s
+            best = _window_max(ahead, total - most, total - fewest + n - 1, most - fewest + 1)
+            here = best + way[total:] + places[total:] * each_s - fewest * each_s + carried_s
+            np.maximum(longest, here, out=longest)
+            carried_s += times * each_s
+            fewest = most
+        cpu[:] = longest + total * unit_s
+
+    def _play(
+        self,
+        cpu: Times,
+        wire: Times,
+        costs: Costs,
+        wiring: Wires,
+        pool: Times,
+        places: npt.NDArray[np.int64],
+    ) -> None:
+        """As many rounds as `places` has rows."""
+        n = len(cpu)
         _kernel()(
             cpu,
             wire,
@@ -130,11 +202,22 @@ class _Shape:
             np.array([-line % n for line in self.lines], dtype=np.int64),
             np.array([costs.byte_s * size for size in self.sizes]),
             np.array([wiring.latency(line) for line in self.lines]),
-            np.zeros(n) if noise is None else noise.pool,
+            pool,
             places,
             costs.send_s,
             costs.recv_s,
         )
+
+
+def _window_max(values: Times, first: int, last: int, width: int) -> Times:
+    """Of `values[first]` to `values[last]` the largest in each window of that width."""
+    best = values[first : last + 1].copy()
+    reach = 1
+    while reach < width:
+        step = min(reach, width - reach)
+        best = np.maximum(best[step:], best[:-step])
+        reach += step
+    return best
 
 
 def _shapes(

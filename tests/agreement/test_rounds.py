@@ -159,6 +159,19 @@ def test_closed_forms(allgather: str, n: int, size: int) -> None:
     np.testing.assert_allclose(finish, closed_form(allgather, n, size, alike), rtol=1e-9)
 
 
+@pytest.mark.parametrize("allgather", [*LOCKSTEP, "ring-bidir-headerless"])
+@pytest.mark.parametrize("n", [256, 1000, 4096])
+@pytest.mark.parametrize("skew_s", [0.0, 1e-3, 10.0])
+def test_rounds_that_repeat_need_not_be_played(allgather: str, n: int, skew_s: float) -> None:
+    """Noise that is none makes all of them be played."""
+    starts = np.random.default_rng(n).uniform(0.0, skew_s, n)
+    none = Noise(np.zeros(2 * n), lambda _, count: np.zeros(count, dtype=np.int64))
+    played = by_rounds(allgather, n, 120, starts, CLUSTER, none)
+    skipped = by_rounds(allgather, n, 120, starts, CLUSTER)
+    np.testing.assert_allclose(skipped[0], played[0], rtol=1e-9)
+    assert skipped[1:] == played[1:]
+
+
 def test_one_slow_rank_delays_by_what_it_adds() -> None:
     """Its record goes round the ring after it: what a rank is late, everybody is, once."""
     n, late = 64, 0.5
