@@ -19,6 +19,10 @@ from emucoll.errors import Deadlock, NotInVirtualTime
 
 _Ts = TypeVarTuple("_Ts")
 
+_MOST_CANCELLED = 1000
+"""Timers that were cancelled and are kept until their time; above, and where they are half of all,
+they are thrown away.
+"""
 WEAK_S = 60.0
 """Timeouts of so many seconds and more are deadlines, there to end what hangs."""
 
@@ -34,6 +38,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._numbers = count()
         self._events: list[tuple[float, int, Callable[..., object], Any]] = []
         self._deadlines: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._cancelled = 0
         self.events = 0
         """How many there have been."""
 
@@ -75,7 +80,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._ready.append(timer)  # type: ignore[attr-defined]
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It stays where it is, and does nothing when its time comes."""
+        """It stays where it is, and does nothing when its time comes; unless most are such."""
+        self._cancelled += 1
+        if self._cancelled < _MOST_CANCELLED or 2 * self._cancelled < len(self._events):
+            return
+        self._cancelled = 0
+        expire = self._expire
+        self._events = [
+            event for event in self._events if event[2] != expire or not event[3].cancelled()
+        ]
+        heapq.heapify(self._events)
+        self._deadlines = [event for event in self._deadlines if not event[2].cancelled()]
+        heapq.heapify(self._deadlines)
 
     def _run_once(self) -> None:
         """What asyncio's loops do again and again: everything that can run now, or one event."""

@@ -151,7 +151,8 @@ class VirtualNetwork:
         self.counters.connects += 1
         now = self.loop.time()
         asked = _Asking(self, address, self.cpu.spend(now, self.costs.connect_s))
-        self.loop.at(now + deadline_s, asked.give_up, deadline_s)
+        if deadline_s < self.costs.syn_give_up_s:  # else the kernel gives up before
+            self.loop.at(now + deadline_s, asked.give_up, deadline_s)
         try:
             return await asked.future
         finally:
