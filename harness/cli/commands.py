@@ -14,11 +14,19 @@ from emucoll import __version__
 from emucoll.errors import EmucollError, UsageError
 from harness.cli.compare import compare
 from harness.cli.doctor import doctor
+from harness.cli.ett import ett
 from harness.cli.names import allgathers, formations, plans
 from harness.cli.options import complain, finish, stdout_lost
 from harness.cli.run import run
 from harness.report.failure import render_failure
-from harness.results.schema import AnyResult, CompareResult, DoctorResult, NamesResult, failure
+from harness.results.schema import (
+    AnyResult,
+    CompareResult,
+    DoctorResult,
+    EttResult,
+    NamesResult,
+    failure,
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -27,7 +35,7 @@ def commands() -> None:
     """Emulate the initialization of 100,000-rank collectives on CPUs, over real sockets."""
 
 
-for command in (run, doctor, compare, formations, allgathers, plans):
+for command in (run, doctor, compare, ett, formations, allgathers, plans):
     commands.add_command(command)
 
 
@@ -63,6 +71,8 @@ def fail(what: str, exit_code: int, next: str | None = None) -> NoReturn:
         document = DoctorResult(ok=False, error=failed.error)
     elif command == "compare":
         document = CompareResult(ok=False, error=failed.error)
+    elif command == "ett":
+        document = EttResult(ok=False, error=failed.error)
     elif command in ("formations", "allgathers", "plans"):
         document = NamesResult(ok=False, error=failed.error)
     finish(document, "", as_json, exit_code)

@@ -16,7 +16,17 @@ from emucoll.loading import find_plan, is_path, look_in
 from emucoll.plans import PLANS
 from emucoll.plans.nccl import MULTIROOT
 from harness.cli.suggest import unknown
-from harness.cli.units import parse_hop_delay, parse_ranks, parse_size, parse_start_skew, parse_time
+from harness.cli.units import (
+    parse_bandwidth,
+    parse_counts,
+    parse_hop_delay,
+    parse_names,
+    parse_ranks,
+    parse_size,
+    parse_start_skew,
+    parse_time,
+    parse_time_or_auto,
+)
 from harness.clusters import find_cluster
 from harness.groups import GROUP_INITS, parse_groups
 from harness.planned import plan_of
@@ -54,6 +64,10 @@ START_SKEW = _Parsed("skew", parse_start_skew)
 INJECTION = _Parsed("what", parse_injection)
 GROUPS = _Parsed("groups", parse_groups)
 RANKS = _Parsed("ranks", parse_ranks)
+COUNTS = _Parsed("numbers", parse_counts)
+NAMES = _Parsed("names", parse_names)
+BANDWIDTH = _Parsed("bandwidth", parse_bandwidth)
+TIME_OR_AUTO = _Parsed("time", parse_time_or_auto)
 
 
 SPEC_OPTIONS = [

@@ -20,6 +20,7 @@ TIME_UNITS: dict[str, Fraction] = {
     "s": Fraction(1),
     "min": Fraction(60),
     "h": Fraction(3600),
+    "d": Fraction(86400),
 }
 """Seconds in one of each."""
 
@@ -145,6 +146,42 @@ def parse_size(text: str) -> int:
     if size > _LARGEST_SIZE:
         raise UsageError(f"{text!r} is more than {_LARGEST_SIZE} bytes: expected {expected}")
     return size.numerator
+
+
+def parse_bandwidth(text: str) -> int:
+    """Bytes per second in `text`: `2TB/s`, `500GB/s`. Raises UsageError."""
+    size, slash, per = text.rpartition("/")
+    if not slash or per.strip() != "s":
+        raise UsageError(f"{text!r}: expected bytes a second, as in 2TB/s or 500GB/s")
+    return parse_size(size)
+
+
+def parse_counts(text: str) -> tuple[int, ...]:
+    """`8192,98304`: whole numbers in their order. Raises UsageError."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch(r"[+-]?\d{1,18}", part, re.ASCII) for part in parts):
+        raise UsageError(f"{text!r}: expected whole numbers, as in 16384,98304")
+    counts = tuple(map(int, parts))
+    if len(set(counts)) < len(counts):
+        twice = next(count for count in counts if counts.count(count) > 1)
+        raise UsageError(f"{text!r}: {twice} is named twice")
+    return counts
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """`ncclx,nccl-2.30.7`: names in their order. Raises UsageError."""
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise UsageError(f"{text!r}: expected names, as in ncclx,nccl-2.30.7")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"{text!r}: {twice} is named twice")
+    return names
+
+
+def parse_time_or_auto(text: str) -> float | str:
+    """A time, or `auto`. Raises UsageError."""
+    return "auto" if text.strip() == "auto" else parse_time(text)
 
 
 def _split(text: str, expected: str) -> tuple[Fraction, str]:

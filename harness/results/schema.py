@@ -1,5 +1,5 @@
 """The JSON documents of docs and contract, as types: emucoll.run/1, emucoll.doctor/1,
-emucoll.names/1, emucoll.compare/1.
+emucoll.names/1, emucoll.compare/1, emucoll.ett/1.
 
 Every key is always present, null where there is no value; keys of later versions are ignored. Times
 are seconds, sizes bytes; `algbw` and `busbw` are nccl-tests' own figures, in its GB/s (10^9 bytes
@@ -12,7 +12,9 @@ import msgspec
 
 from emucoll.errors import UsageError
 from harness.results.environment import Environment
+from harness.results.training import EttPoint, Input
 from harness.spec import Spec
+from harness.training.spec import EttSpec
 from harness.work import Work
 
 Kind: TypeAlias = Literal["measured", "charged", "simulated", "projected"]
@@ -391,8 +393,22 @@ class CompareResult(Document, kw_only=True, tag="emucoll.compare/1"):
     findings: list[str] = []
 
 
-AnyResult: TypeAlias = RunResult | DoctorResult | NamesResult | CompareResult
-_Result = TypeVar("_Result", RunResult, DoctorResult, NamesResult, CompareResult)
+class EttResult(Document, kw_only=True, tag="emucoll.ett/1"):
+    """Effective training time over n. `kind` is projected: nothing of it was measured here."""
+
+    schema: ClassVar[str] = "emucoll.ett/1"
+
+    spec: EttSpec | None = None  # type: ignore[assignment]  # nothing is run: another spec
+    profile: str | None = None
+    """What the profile says that it is."""
+    inputs: list[Input] = []
+    causes: dict[str, int] = {}
+    """Failures by cause, as the profile counts them."""
+    points: list[EttPoint] = []
+
+
+AnyResult: TypeAlias = RunResult | DoctorResult | NamesResult | CompareResult | EttResult
+_Result = TypeVar("_Result", RunResult, DoctorResult, NamesResult, CompareResult, EttResult)
 
 
 def to_json(result: AnyResult) -> bytes:

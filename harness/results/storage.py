@@ -1,5 +1,5 @@
 """A run's directory: result.json, ranks.npz (each rank's time per phase), pids.json and, where
-there are external ranks, rendezvous.json.
+there are external ranks, rendezvous.json. That of `emucoll ett`: result.json and ett.html.
 
 Files appear whole or not at all: they are written beside their place and renamed. result.json comes
 last, so where it is, the others belong to it. What the system refuses is a UsageError with its
@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from emucoll.errors import UsageError
-from harness.results.schema import RunResult, from_json, to_json
+from harness.results.schema import EttResult, RunResult, from_json, to_json
 
 RESULT_FILE = "result.json"
 RANKS_FILE = "ranks.npz"
 PIDS_FILE = "pids.json"
 RENDEZVOUS_FILE = "rendezvous.json"
+PICTURE_FILE = "ett.html"
 
 
 class Pids(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +71,7 @@ def check_writable(directory: str | os.PathLike[str]) -> None:
         with probe.open("wb") as file:
             file.write(b"?")
         probe.unlink()
-        for name in (RESULT_FILE, RANKS_FILE, PIDS_FILE, RENDEZVOUS_FILE):
+        for name in (RESULT_FILE, RANKS_FILE, PIDS_FILE, RENDEZVOUS_FILE, PICTURE_FILE):
             (path / name).unlink(missing_ok=True)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         _remove(probe)
@@ -101,6 +102,16 @@ def save(
         path.mkdir(parents=True, exist_ok=True)
         (path / RESULT_FILE).unlink(missing_ok=True)
         _write(path / RANKS_FILE, packed.getbuffer())
+        _write(path / RESULT_FILE, to_json(result))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot write results to {_name(path)}: {_reason(error)}") from error
+
+
+def save_with_picture(result: EttResult, picture: str, directory: str | os.PathLike[str]) -> None:
+    """Write result.json and ett.html. Raises UsageError."""
+    path = Path(directory)
+    try:
+        _write(path / PICTURE_FILE, picture.encode(errors="backslashreplace"))
         _write(path / RESULT_FILE, to_json(result))
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot write results to {_name(path)}: {_reason(error)}") from error

@@ -1,0 +1,139 @@
+"""Effective training time as text: `#` lines in the manner of the run's table. Each line that does
+not begin with `#` is one size.
+
+Shows what the result holds and computes nothing.
+"""
+
+from collections.abc import Sequence
+
+from harness.report.failure import printable
+from harness.report.table import align, wrapped
+from harness.results.schema import EttResult
+from harness.results.storage import PICTURE_FILE, RESULT_FILE
+from harness.results.training import EttParts, EttPoint, Input
+
+SHOWN = 12
+"""Of more sizes than these, the parts and what changes are worth are in the JSON alone."""
+_NONE = "-"
+
+
+def render_ett(result: EttResult) -> str:
+    """All of it, for stdout; ends with a newline."""
+    blocks = [
+        _head(result),
+        _inputs(result.inputs),
+        _points(result.points),
+        _parts(result.points[:SHOWN]),
+        *(_worth(point) for point in result.points[:SHOWN]),
+        _left_out(result.points),
+        [line for each in result.warnings for line in wrapped(f"WARNING {each.code}: {each.text}")],
+        _what_it_cannot_tell(),
+        _where(result),
+    ]
+    lines: list[str] = []
+    for block in filter(None, blocks):
+        lines += [*block, "#"]
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def _head(result: EttResult) -> list[str]:
+    lines = ["# effective training time: projected, nothing was run"]
+    if result.profile is not None and result.spec is not None:
+        lines += wrapped(f"profile {result.spec.profile}: {result.profile}")
+    return lines
+
+
+def _inputs(inputs: Sequence[Input]) -> list[str]:
+    rows: list[tuple[str, ...]] = [("input", "value", "unit", "from")]
+    for each in inputs:
+        rows.append((each.name, f"{each.value:.6g}", each.unit or "", each.origin))
+    # The last columns are text: flush left, as their headings.
+    unit, origin = (max(len(row[column]) for row in rows) for column in (2, 3))
+    lines = align([(*row[:2], row[2].ljust(unit), row[3].ljust(origin)) for row in rows])
+    for each in inputs:
+        if each.origin in ("profile", "calculated"):
+            lines += wrapped(f"{each.name}: {each.because}")
+    return lines
+
+
+def _points(points: Sequence[EttPoint]) -> list[str]:
+    rows: list[tuple[str, ...]] = [
+        (
+            *("n", "nodes", "plan", "replicas", "mtbf", "interval", "ett", "low", "high"),
+            *("1st order", "played", "1 replica"),
+        ),
+        ("", "", "", "", "(h)", "(s)", "", "(5 %)", "(95 %)", "", "", ""),
+    ]
+    lines = align([*rows, *map(_point_row, points)], left=0)
+    # What is data has no mark before it.
+    return lines[:2] + [f" {line[1:]}" for line in lines[2:]]
+
+
+def _point_row(point: EttPoint) -> tuple[str, ...]:
+    without, interval = point.without_isolation, point.checkpoint_interval_s
+    return (
+        str(point.n),
+        str(point.nodes),
+        _NONE if point.plan is None else printable(point.plan),
+        _NONE if point.isolation is None else str(point.isolation),
+        _NONE if point.mtbf_s is None else f"{point.mtbf_s / 3600:.4g}",
+        "never" if interval is None else f"{interval:.1f}",
+        *map(_share, (point.ett, point.low, point.high, point.first_order)),
+        _NONE if point.monte_carlo is None else _share(point.monte_carlo.ett),
+        _NONE if without is None else _share(without.ett),
+    )
+
+
+def _parts(points: Sequence[EttPoint]) -> list[str]:
+    names = EttParts.__struct_fields__
+    rows: list[tuple[str, ...]] = [("where time goes", *names)]
+    for point in points:
+        shares = (f"{getattr(point.parts, name):.2%}" for name in names)
+        rows.append((f"at {_size(point)}", *shares))
+    return align(rows)
+
+
+def _worth(point: EttPoint) -> list[str]:
+    if not point.worth:
+        return []
+    days = point.job_length_s / 86400
+    lines = wrapped(
+        f"what a change is worth at {_size(point)}, in a job of {days:.3g} days, which sees "
+        f"{point.failures:.4g} failures"
+    )
+    rows: list[tuple[str, ...]] = [("change", "ett", "GPU-hours saved")]
+    for each in point.worth:
+        rows.append((printable(each.text), _share(each.ett), f"{each.gpu_hours_saved:,.0f}"))
+    return lines + align(rows)
+
+
+def _left_out(points: Sequence[EttPoint]) -> list[str]:
+    if len(points) <= SHOWN:
+        return []
+    return wrapped(f"parts and worth of {len(points) - SHOWN} more sizes: see --json")
+
+
+def _size(point: EttPoint) -> str:
+    plan = "" if point.plan is None else f" with {printable(point.plan)}"
+    replicas = "" if point.isolation is None else f" in {point.isolation} replicas"
+    return f"{point.n} GPUs{plan}{replicas}"
+
+
+def _what_it_cannot_tell() -> list[str]:
+    return wrapped(
+        "What this cannot tell: failures are taken to come at a constant rate per node, one by "
+        "one, and restarts to succeed; slow nodes, failures that come together, waits for spare "
+        "nodes and planned stops are not in it. low and high are chance in a job of this length, "
+        "and the count behind the rate where there is one; not what is unknown of the times."
+    )
+
+
+def _where(result: EttResult) -> list[str]:
+    if result.spec is None or result.spec.out is None:
+        return ["# Result: not kept (--out DIR keeps it, with a picture over n)"]
+    out = printable(result.spec.out).rstrip("/")
+    return [f"# Result: {out}/{RESULT_FILE}, picture: {out}/{PICTURE_FILE}"]
+
+
+def _share(value: float) -> str:
+    return f"{value:.4f}"
