@@ -6,6 +6,7 @@ What a file has too much, too little, without a unit or out of bounds is a Usage
 file and key, and says what was expected.
 """
 
+import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
@@ -17,12 +18,17 @@ from emucoll.errors import UsageError
 from harness.cli.suggest import nearest, unknown
 from harness.cli.units import parse_size, parse_time
 
-Kind: TypeAlias = Literal["time", "size", "count"]
-"""What a value is: seconds, bytes, or a whole number from 1 on."""
+Kind: TypeAlias = Literal["time", "size", "count", "number", "share", "counts"]
+"""What a value is: seconds, bytes, a whole number from 1 on, a number from 0 on, one up to 1, or a
+table of whole numbers by name.
+"""
 _EXPECTED = {
     "time": "a time with its unit, such as 50us",
     "size": "a size with its unit, such as 3GB",
     "count": "a whole number, 1 or more",
+    "number": "a number, 0 or more",
+    "share": "a number from 0 to 1",
+    "counts": "a table of whole numbers, each 1 or more",
 }
 _PARTS = ("value", "low", "high", "source", "assumption")
 
@@ -37,6 +43,8 @@ class Value(NamedTuple):
     """None: it is an assumption."""
     why: str
     """The source, or why it is assumed."""
+    counts: Mapping[str, int] = {}
+    """What is counted, by name; `value` is their sum."""
 
 
 class Profile(NamedTuple):
@@ -112,6 +120,10 @@ def _value(key: str, entry: object, kind: Kind) -> Value:
     why = assumption if source is None else source
     if (source is None) is (assumption is None) or not isinstance(why, str) or not why.strip():
         raise UsageError(f"{key}: expected where it is from: either source or assumption, in words")
+    if kind == "counts":
+        counts = _counts(key, entry)
+        total = float(sum(counts.values()))
+        return Value(total, total, total, source, why, counts)
     value, low, high = (
         _number(f"{key}.{part}", entry.get(part), kind) if part in entry else None
         for part in ("value", "low", "high")
@@ -124,12 +136,28 @@ def _value(key: str, entry: object, kind: Kind) -> Value:
     return Value(value, low, high, source, why)
 
 
+def _counts(key: str, entry: Mapping[str, Any]) -> dict[str, int]:
+    counts = entry.get("value")
+    if not isinstance(counts, dict) or not counts or entry.keys() & {"low", "high"}:
+        raise UsageError(f"{key}: expected value, {_EXPECTED['counts']}")
+    for name, count in counts.items():
+        _number(f"{key}.value.{name!r}", count, "count")
+    return counts
+
+
 def _number(key: str, given: object, kind: Kind) -> float:
     expected = _EXPECTED[kind]
     if kind == "count":
         if not isinstance(given, int) or isinstance(given, bool) or given < 1:
             raise UsageError(f"{key} is {given!r}: expected {expected}")
         return given
+    if kind in ("number", "share"):
+        most = 1.0 if kind == "share" else math.inf
+        if isinstance(given, bool) or not isinstance(given, int | float):
+            raise UsageError(f"{key} is {given!r}: expected {expected}")
+        if not (math.isfinite(given) and 0 <= given <= most):
+            raise UsageError(f"{key} is {given!r}: expected {expected}")
+        return float(given)
     if not isinstance(given, str) or not given.strip()[-1:].isalpha():
         raise UsageError(f"{key} is {given!r}: the unit is missing: expected {expected}")
     try:

@@ -94,13 +94,15 @@ def parts(job: Job, interval_s: float) -> Parts:
 
 
 def best_interval_s(mtbf_s: float, write_s: float) -> float:
-    """The work between two writes with which `effective` is highest: 0 where writing
-    takes no time, else infinite without failures.
+    """The work between two writes with which `effective` is highest: infinite without
+    failures, else 0 where writing takes no time.
 
     With t = T / mtbf and c = C / mtbf that is where 1 - exp(-t) = t - c, whatever D and R are.
     """
-    if write_s == 0 or math.isinf(mtbf_s):
-        return 0.0 if write_s == 0 else math.inf
+    if math.isinf(mtbf_s):
+        return math.inf
+    if write_s == 0:
+        return 0.0
     share = write_s / mtbf_s
     period = share + 1.0  # right of the root of a convex function: Newton comes down to it
     while True:

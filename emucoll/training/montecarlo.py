@@ -21,6 +21,8 @@ _BATCH = 1 << 18
 """Failures drawn at once: 2 MiB an array."""
 _ABREAST = 1_000
 """Jobs with replicas that are played side by side."""
+_MOST_EVENTS = 40
+"""Of a job, for each failure that is asked for: its return, and recoveries that fail."""
 LONGEST_PLAYED = 4_000
 """Failures of one job that are played; chance in more is scaled from these."""
 
@@ -74,8 +76,9 @@ def play_isolated(
 def play_replicas(
     job: Job, isolation: Isolation, failures: int, draws: np.random.Generator
 ) -> Played:
-    """Replicas that fail, stall all others, recover and return, until `failures` have failed: the
-    share of work that is done, in a job that nothing stops as a whole.
+    """Replicas that fail, stall all others, recover and return, until `failures` have failed (or
+    too many recoveries in vain): the share of work that is done, in a job that nothing stops as a
+    whole.
     """
     mtbf = isolation.confined_mtbf_s(job)
     if math.isinf(mtbf):
@@ -88,7 +91,10 @@ def play_replicas(
     recovers = np.ones((jobs, isolation.replicas), dtype=bool)
     due = draws.exponential(mean_up_s, up.shape)
     now, work, stalls = np.zeros(jobs), np.zeros(jobs), np.zeros(jobs)
-    while stalls.min() < steps_per_job:
+    # Where recoveries hardly ever succeed, failures of replicas that are up hardly ever come.
+    for _ in range(steps_per_job * _MOST_EVENTS):
+        if stalls.min() >= steps_per_job:
+            break
         which = due.argmin(axis=1)
         then = due[row, which]
         work += (then - now) * up.mean(axis=1)

@@ -66,7 +66,7 @@ from harness.training.spec import EttSpec
     metavar="S",
     help="With isolation: of all failures, those that stay within a replica [1].",
 )
-@click.option("--job-length", type=TIME, metavar="T", help="Of the job, for GPU-hours [30d].")
+@click.option("--job-length", type=TIME, metavar="T", help="Of the job, for GPU-hours [720h].")
 @click.option(
     "--monte-carlo",
     type=int,
@@ -93,7 +93,7 @@ def ett(as_json: bool, **options: Any) -> None:
 
     spec: EttSpec | None = None
     try:
-        spec = _spec(options)
+        spec = make_ett_spec(options)
         if spec.out is not None:
             check_writable(spec.out)
         result = calculate(spec)
@@ -108,7 +108,8 @@ def ett(as_json: bool, **options: Any) -> None:
     finish(result, render_ett(result), as_json, 0)
 
 
-def _spec(options: dict[str, Any]) -> EttSpec:
+def make_ett_spec(options: dict[str, Any]) -> EttSpec:
+    """The spec that the options say, unchecked."""
     values = dict(options)
     interval = values.pop("checkpoint_interval")
     for name in ("checkpoint_write", "detection", "restart", "init", "stall", "job_length"):

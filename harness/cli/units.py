@@ -20,7 +20,6 @@ TIME_UNITS: dict[str, Fraction] = {
     "s": Fraction(1),
     "min": Fraction(60),
     "h": Fraction(3600),
-    "d": Fraction(86400),
 }
 """Seconds in one of each."""
 

@@ -33,6 +33,7 @@ from emucoll.training.model import (
 from emucoll.training.montecarlo import jobs_effective, play, play_isolated
 from emucoll.training.rates import mtbf_s, nodes_of
 from harness.control.loops import LOOP
+from harness.profile import Profile, Value
 from harness.results.environment import read_environment
 from harness.results.schema import EttResult, RunWarning
 from harness.results.training import (
@@ -45,11 +46,13 @@ from harness.results.training import (
     Worth,
 )
 from harness.training.inputs import Inputs, make_inputs
-from harness.training.profile import TrainingProfile, load_profile
+from harness.training.profile import load_profile
 from harness.training.spec import EttSpec, check
 
 JOBS = 1_000
 """Jobs that are played for `low` and `high`."""
+DRAWS = 200
+"""Draws of what the profile gives ranges of, for these."""
 LOW, HIGH = 0.05, 0.95
 CURVE_POINTS = 80
 CURVES_FROM = 1_024
@@ -132,7 +135,7 @@ def calculate(spec: EttSpec) -> EttResult:
         warnings=_warnings(spec, inputs, profile, points),
         profile=None if profile is None else profile.text,
         inputs=inputs.listed,
-        causes={} if profile is None else dict(profile.causes),
+        causes=_causes(profile),
         points=points,
     )
 
@@ -194,13 +197,13 @@ def case_of(spec: EttSpec, inputs: Inputs, n: int, plan: str | None, replicas: i
 
 
 def _point(
-    spec: EttSpec, inputs: Inputs, profile: TrainingProfile | None, n: int, plan: str | None
+    spec: EttSpec, inputs: Inputs, profile: Profile | None, n: int, plan: str | None
 ) -> EttPoint:
     case = case_of(spec, inputs, n, plan, spec.isolation)
     ett = case.ett()
     # A generator of its own for each size, so that one size's numbers do not hang on the others.
     draws = np.random.default_rng([spec.seed, n, 0 if plan is None else spec.plan.index(plan)])
-    low, high = _spread(case, inputs, draws)
+    low, high = _spread(spec, profile, case, n, plan, draws)
     job = case.job
     alone = None if case.isolation is None else replace(case, isolation=None)
     return EttPoint(
@@ -233,23 +236,52 @@ def _point(
     )
 
 
-def _spread(case: Case, inputs: Inputs, draws: np.random.Generator) -> tuple[float, float]:
-    """Between which 90 % of jobs lie."""
-    shares = jobs_effective(
-        case.job,
-        case.interval(),
-        inputs.job_length_s,
-        draws,
-        jobs=JOBS,
-        isolation=case.isolation,
-        counted=inputs.counted,
-    )
-    low, high = np.quantile(shares, [LOW, HIGH])
+def _spread(
+    spec: EttSpec,
+    profile: Profile | None,
+    case: Case,
+    n: int,
+    plan: str | None,
+    draws: np.random.Generator,
+) -> tuple[float, float]:
+    """Between which 90 % of jobs lie: by chance, and by what the profile gives as ranges. The
+    interval stays as it is: it is chosen before anybody knows.
+    """
+    values = [] if profile is None else profile.values.values()
+    times = DRAWS if any(value.low < value.high for value in values) else 1
+    shares = []
+    for _ in range(times):
+        inputs = make_inputs(spec, profile, lambda value: _drawn(value, draws))
+        drawn = case_of(spec, inputs, n, plan, spec.isolation)
+        shares.append(
+            jobs_effective(
+                drawn.job,
+                case.interval(),
+                inputs.job_length_s,
+                draws,
+                jobs=JOBS // times,
+                isolation=drawn.isolation,
+                counted=inputs.counted,
+            )
+        )
+    low, high = np.quantile(np.concatenate(shares), [LOW, HIGH])
     return float(low), float(high)
 
 
+def _drawn(value: Value, draws: np.random.Generator) -> float:
+    """One from its range, most likely near the value itself."""
+    if value.low == value.high:
+        return value.value
+    return float(draws.triangular(value.low, value.value, value.high))
+
+
+def _causes(profile: Profile | None) -> dict[str, int]:
+    value = None if profile is None else profile.values.get("failures.causes")
+    return {} if value is None else dict(value.counts)
+
+
 def _simulated(
-    spec: EttSpec, case: Case, profile: TrainingProfile | None, draws: np.random.Generator
+    spec: EttSpec, case: Case, profile: Profile | None, draws: np.random.Generator
 ) -> Simulated | None:
     if not spec.monte_carlo or math.isinf(case.job.mtbf_s):
         return None
@@ -257,11 +289,11 @@ def _simulated(
         played = play(case.job, case.interval(), spec.monte_carlo, draws)
     else:
         played = play_isolated(case.job, case.isolation, case.interval(), spec.monte_carlo, draws)
-    causes: dict[str, int] = {}
-    if profile is not None and profile.causes:
-        counts = np.array(list(profile.causes.values()), dtype=float)
+    causes = _causes(profile)
+    if causes:
+        counts = np.array(list(causes.values()), dtype=float)
         drawn = draws.multinomial(played.failures, counts / counts.sum())
-        causes = dict(zip(profile.causes, map(int, drawn), strict=True))
+        causes = dict(zip(causes, map(int, drawn), strict=True))
     return Simulated(
         failures=played.failures, ett=played.effective, error=played.error, causes=causes
     )
@@ -329,7 +361,7 @@ def _worth(spec: EttSpec, inputs: Inputs, case: Case, n: int, plan: str | None) 
 
 
 def _warnings(
-    spec: EttSpec, inputs: Inputs, profile: TrainingProfile | None, points: list[EttPoint]
+    spec: EttSpec, inputs: Inputs, profile: Profile | None, points: list[EttPoint]
 ) -> list[RunWarning]:
     warnings = []
     if inputs.per_1000_node_days == 0:

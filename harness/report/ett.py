@@ -44,12 +44,13 @@ def _head(result: EttResult) -> list[str]:
 
 
 def _inputs(inputs: Sequence[Input]) -> list[str]:
-    rows: list[tuple[str, ...]] = [("input", "value", "unit", "from")]
+    rows: list[tuple[str, ...]] = [("input", "value", "low", "high", "unit", "from")]
     for each in inputs:
-        rows.append((each.name, f"{each.value:.6g}", each.unit or "", each.origin))
+        numbers = (each.value, each.low, each.high)
+        rows.append((each.name, *map(_number, numbers), each.unit or "", each.origin))
     # The last columns are text: flush left, as their headings.
-    unit, origin = (max(len(row[column]) for row in rows) for column in (2, 3))
-    lines = align([(*row[:2], row[2].ljust(unit), row[3].ljust(origin)) for row in rows])
+    unit, origin = (max(len(row[column]) for row in rows) for column in (4, 5))
+    lines = align([(*row[:4], row[4].ljust(unit), row[5].ljust(origin)) for row in rows])
     for each in inputs:
         if each.origin in ("profile", "calculated"):
             lines += wrapped(f"{each.name}: {each.because}")
@@ -60,7 +61,7 @@ def _points(points: Sequence[EttPoint]) -> list[str]:
     rows: list[tuple[str, ...]] = [
         (
             *("n", "nodes", "plan", "replicas", "mtbf", "interval", "ett", "low", "high"),
-            *("1st order", "played", "1 replica"),
+            *("1st order", "played", "not isolated"),
         ),
         ("", "", "", "", "(h)", "(s)", "", "(5 %)", "(95 %)", "", "", ""),
     ]
@@ -123,8 +124,8 @@ def _what_it_cannot_tell() -> list[str]:
     return wrapped(
         "What this cannot tell: failures are taken to come at a constant rate per node, one by "
         "one, and restarts to succeed; slow nodes, failures that come together, waits for spare "
-        "nodes and planned stops are not in it. low and high are chance in a job of this length, "
-        "and the count behind the rate where there is one; not what is unknown of the times."
+        "nodes and planned stops are not in it. Between low and high lie 90 % of jobs, by chance, "
+        "by the count behind the rate and by the ranges of the inputs, where they have any."
     )
 
 
@@ -133,6 +134,10 @@ def _where(result: EttResult) -> list[str]:
         return ["# Result: not kept (--out DIR keeps it, with a picture over n)"]
     out = printable(result.spec.out).rstrip("/")
     return [f"# Result: {out}/{RESULT_FILE}, picture: {out}/{PICTURE_FILE}"]
+
+
+def _number(value: float | None) -> str:
+    return _NONE if value is None else f"{value:.6g}"
 
 
 def _share(value: float) -> str:

@@ -12,6 +12,9 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     value: float
+    low: float | None = None
+    high: float | None = None
+    """Between which the profile holds it to be; None: it says nothing of that."""
     unit: str | None = None
     origin: Literal["flag", "profile", "default", "calculated"]
     because: str
@@ -83,7 +86,9 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EttPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One size. `ett` is the exact form, `low` and `high` hold 90 % of jobs of the given length."""
+    """One size. `ett` is the exact form. Between `low` and `high` lie 90 % of jobs of the given
+    length, by chance and by the ranges that the profile gives.
+    """
 
     n: int
     plan: str | None = None

@@ -5,15 +5,16 @@ node, every failure confined where there is isolation. Raises UsageError for wha
 together.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from emucoll.errors import UsageError
 from emucoll.training.rates import DAY_S, nodes_of, per_1000_node_days, per_1000_node_days_of
 from emucoll.training.storage import shortest_period_s, write_s
+from harness.profile import Profile, Value
 from harness.results.training import Input
-from harness.training.profile import TrainingProfile
-from harness.training.spec import MAX_RATE, EttSpec
+from harness.training.spec import MAX_RATE, MAX_TIME_S, EttSpec
 
 GPUS_PER_NODE = 8
 JOB_LENGTH_S = 30 * DAY_S
@@ -22,6 +23,8 @@ REPLICAS = 12
 published number at 98,304 GPUs."""
 
 Origin = Literal["flag", "profile", "default", "calculated"]
+Pick: TypeAlias = Callable[[Value], float]
+"""Which number of a profile's value is taken."""
 
 
 @dataclass(kw_only=True)
@@ -34,8 +37,6 @@ class Inputs:
     counted: int | None
     """Failures that the rate was counted from; None: it is taken as it is."""
     write_s: float
-    shortest_write_s: float
-    """At the storage's peak."""
     shortest_period_s: float
     """Of checkpoints that the storage keeps up with."""
     interval_s: float | None
@@ -51,11 +52,17 @@ class Inputs:
     listed: list[Input] = field(default_factory=list)
 
 
+def as_given(value: Value) -> float:
+    """The value itself, not one from its range."""
+    return value.value
+
+
 class _Taken:
     """Takes values from flag, profile or default, and lists where each came from."""
 
-    def __init__(self, profile: TrainingProfile | None) -> None:
-        self._values = {} if profile is None else profile.values
+    def __init__(self, profile: Profile | None, pick: Pick) -> None:
+        self._values: Mapping[str, Value] = {} if profile is None else profile.values
+        self._pick = pick
         self.listed: list[Input] = []
 
     def __contains__(self, key: str) -> bool:
@@ -66,7 +73,7 @@ class _Taken:
     ) -> float:
         """The value of `key`, listed."""
         if given is not None:
-            return self.say(key, given, unit, "flag", f"--{flag}")
+            return self.say(key, given, unit, "flag", flag)
         if key in self._values:
             return self.of_profile(key, unit)
         return self.say(key, default, unit, "default", "neither flag nor profile gives it")
@@ -74,20 +81,32 @@ class _Taken:
     def of_profile(self, key: str, unit: str | None = "s") -> float:
         """The profile's value of `key`, listed."""
         known = self._values[key]
-        because = f"assumption: {known.because}" if known.assumed else known.because
-        return self.say(key, known.value, unit, "profile", because)
+        because = f"assumption: {known.why}" if known.source is None else known.why
+        ends = (known.low, known.high) if known.low < known.high else (None, None)
+        return self.say(key, self._pick(known), unit, "profile", because, ends)
 
-    def say(self, key: str, value: float, unit: str | None, origin: Origin, because: str) -> float:
+    def say(
+        self,
+        key: str,
+        value: float,
+        unit: str | None,
+        origin: Origin,
+        because: str,
+        ends: tuple[float | None, float | None] = (None, None),
+    ) -> float:
         """List a value, once, and return it."""
-        said = Input(name=key, value=value, unit=unit, origin=origin, because=because)
+        low, high = ends
+        said = Input(
+            name=key, value=value, low=low, high=high, unit=unit, origin=origin, because=because
+        )
         if said not in self.listed:
             self.listed.append(said)
         return value
 
 
-def make_inputs(spec: EttSpec, profile: TrainingProfile | None) -> Inputs:
+def make_inputs(spec: EttSpec, profile: Profile | None, pick: Pick = as_given) -> Inputs:
     """All numbers. Raises UsageError."""
-    taken = _Taken(profile)
+    taken = _Taken(profile, pick)
     sizes = spec.n
     if not sizes:
         if "n" not in taken:
@@ -97,106 +116,108 @@ def make_inputs(spec: EttSpec, profile: TrainingProfile | None) -> Inputs:
             )
         sizes = (int(taken.of_profile("n", "GPUs")),)
     gpus = int(
-        taken.value("gpus_per_node", "gpus-per-node", spec.gpus_per_node, GPUS_PER_NODE, None)
+        taken.value("gpus_per_node", "--gpus-per-node", spec.gpus_per_node, GPUS_PER_NODE, None)
     )
     rate, counted = _rate(spec, taken, gpus)
-    write, at_peak, period = _write(spec, taken)
-    interval = _interval(spec, taken, write)
+    write, period = _write(spec, taken)
     inputs = Inputs(
         sizes=sizes,
         gpus_per_node=gpus,
         per_1000_node_days=rate,
         counted=counted,
         write_s=write,
-        shortest_write_s=at_peak,
         shortest_period_s=period,
-        interval_s=interval,
-        detection_s=taken.value("detection", "detection", spec.detection_s, 0.0),
-        restart_s=taken.value("restart", "restart", spec.restart_s, 0.0),
-        init_s=0.0 if spec.plan else taken.value("init", "init", spec.init_s, 0.0),
-        stall_s=taken.value("stall", "stall", spec.stall_s, 0.0),
+        interval_s=_interval(spec, taken, write),
+        detection_s=taken.value("recovery.detection", "--detection", spec.detection_s, 0.0),
+        restart_s=taken.value("recovery.restart", "--restart", spec.restart_s, 0.0),
+        init_s=0.0 if spec.plan else taken.value("recovery.init", "--init", spec.init_s, 0.0),
+        stall_s=taken.value("isolation.stall", "--stall", spec.stall_s, 0.0),
         confined_share=taken.value(
-            "confined_share", "confined-share", spec.confined_share, 1.0, None
+            "isolation.confined_share", "--confined-share", spec.confined_share, 1.0, None
         ),
-        replicas=int(taken.value("replicas", "isolation", spec.isolation, REPLICAS, None)),
-        job_length_s=taken.value("job_length", "job-length", spec.job_length_s, JOB_LENGTH_S),
+        replicas=int(taken.value("replicas", "--isolation", spec.isolation, REPLICAS, None)),
+        job_length_s=taken.value("job_length", "--job-length", spec.job_length_s, JOB_LENGTH_S),
+        listed=taken.listed,
     )
-    inputs.listed = taken.listed
-    if spec.isolation is not None:
-        for n in sizes:
-            if n < spec.isolation:
-                raise UsageError(
-                    f"--isolation is {spec.isolation}: {n} GPUs cannot be so many replicas, "
-                    f"expected at most {n}"
-                )
+    for each in inputs.listed:
+        if each.unit == "s" and each.value > MAX_TIME_S:
+            raise UsageError(f"{each.name} is {each.value:g} s: expected at most {MAX_TIME_S:g} s")
+    _check_replicas(spec, sizes)
     return inputs
+
+
+def _check_replicas(spec: EttSpec, sizes: tuple[int, ...]) -> None:
+    for n in sizes:
+        if spec.isolation is not None and n < spec.isolation:
+            raise UsageError(
+                f"--isolation is {spec.isolation}: {n} GPUs cannot be so many replicas, expected "
+                f"at most {n}"
+            )
 
 
 def _rate(spec: EttSpec, taken: _Taken, gpus_per_node: int) -> tuple[float, int | None]:
     """Failures per 1,000 node-days, and how many they were counted from."""
-    key, unit = "failures_per_1000_node_days", "per 1,000 node-days"
+    key, unit = "failures.per_1000_node_days", "per 1,000 node-days"
     given = spec.failures_per_1000_node_days
-    if given is not None or not ({"failures", "mean_time_between_failures"} & set(_known(taken))):
-        flag = "failures-per-1000-node-days"
-        return taken.value(key, flag, given, 0.0, unit), None
+    counts, apart = "failures.count", "failures.mean_time_between"
+    if given is not None or not (counts in taken or apart in taken):
+        return taken.value(key, "--failures-per-1000-node-days", given, 0.0, unit), None
     nodes = nodes_of(int(taken.of_profile("n", "GPUs")), gpus_per_node)
     counted = None
-    if "failures" in taken:
-        counted = int(taken.of_profile("failures", None))
-        rate = per_1000_node_days(counted, nodes, taken.of_profile("observed"))
-        because = f"failures / (observed x {nodes} nodes)"
+    if counts in taken:
+        counted = int(taken.of_profile(counts, None))
+        rate = per_1000_node_days(counted, nodes, taken.of_profile("failures.observed"))
+        because = f"failures.count / (failures.observed x {nodes} nodes)"
     else:
-        rate = per_1000_node_days_of(taken.of_profile("mean_time_between_failures"), nodes)
-        because = f"1 / (mean_time_between_failures x {nodes} nodes)"
+        rate = per_1000_node_days_of(taken.of_profile(apart), nodes)
+        because = f"1 / (failures.mean_time_between x {nodes} nodes)"
     if rate > MAX_RATE:
         raise UsageError(f"the profile's rate is {rate:g} {unit}: expected at most {MAX_RATE:g}")
     return taken.say(key, rate, unit, "calculated", because), counted
 
 
-def _known(taken: _Taken) -> list[str]:
-    return [key for key in ("failures", "mean_time_between_failures") if key in taken]
+def _write(spec: EttSpec, taken: _Taken) -> tuple[float, float]:
+    """How long a checkpoint takes to write, and the shortest period that the storage keeps up with.
 
-
-def _write(spec: EttSpec, taken: _Taken) -> tuple[float, float, float]:
-    """How long a checkpoint takes to write; the same at the storage's peak; the shortest period."""
-    by_flags = spec.checkpoint_size_bytes is not None or spec.storage_bandwidth is not None
+    A flag for size or bandwidth goes before the profile's write time.
+    """
+    size_flag, bandwidth_flag = spec.checkpoint_size_bytes, spec.storage_bandwidth
+    by_flags = size_flag is not None or bandwidth_flag is not None
     given = spec.checkpoint_write_s
-    if given is not None or not (by_flags or "checkpoint_size" in taken):
-        write = taken.value("checkpoint_write", "checkpoint-write", given, 0.0)
-        return write, write, 0.0
-    for flag, value, key in (
-        ("--checkpoint-size", spec.checkpoint_size_bytes, "checkpoint_size"),
-        ("--storage-bandwidth", spec.storage_bandwidth, "storage_sustained"),
-    ):
-        if value is None and key not in taken:
-            raise UsageError(f"{flag} is missing: the write time follows from both")
-    size = taken.value(
-        "checkpoint_size", "checkpoint-size", spec.checkpoint_size_bytes, 0.0, "bytes"
+    if given is not None or not (by_flags or "checkpoint.size" in taken):
+        return taken.value("checkpoint.write", "--checkpoint-write", given, 0.0), 0.0
+    if size_flag is None and "checkpoint.size" not in taken:
+        raise UsageError("--storage-bandwidth needs --checkpoint-size, or a profile that has it")
+    if bandwidth_flag is None and "storage.sustained" not in taken:
+        raise UsageError("--checkpoint-size needs --storage-bandwidth, or a profile that has it")
+    size = taken.value("checkpoint.size", "--checkpoint-size", size_flag, 0.0, "bytes")
+    sustained = taken.value(
+        "storage.sustained", "--storage-bandwidth", bandwidth_flag, 0.0, "bytes/s"
     )
-    bandwidth = taken.value(
-        "storage_sustained", "storage-bandwidth", spec.storage_bandwidth, 0.0, "bytes/s"
-    )
-    peak, burst = bandwidth, 0.0
-    if "storage_peak" in taken and spec.storage_bandwidth is None:
-        peak = taken.of_profile("storage_peak", "bytes/s")
-        burst = taken.of_profile("storage_burst", "bytes") if "storage_burst" in taken else 0.0
-    write = write_s(size, bandwidth, peak, burst)
-    why = "checkpoint_size / storage_sustained"
+    peak, burst = sustained, 0.0
+    if "storage.peak" in taken and bandwidth_flag is None:
+        peak = max(sustained, taken.of_profile("storage.peak", "bytes/s"))
+        burst = taken.of_profile("storage.burst", "bytes") if "storage.burst" in taken else 0.0
+    write = write_s(size, sustained, peak, burst)
+    why = "checkpoint.size / storage.sustained"
     if burst:
-        why = "the burst at storage_peak, the rest at storage_sustained"
-    taken.say("checkpoint_write", write, "s", "calculated", why)
-    return write, size / peak, shortest_period_s(size, bandwidth)
+        why = "storage.burst at storage.peak, the rest at storage.sustained"
+    taken.say("checkpoint.write", write, "s", "calculated", why)
+    if peak > sustained:
+        fastest = "all at storage.peak: no write of this size is faster"
+        taken.say("checkpoint.write at peak", size / peak, "s", "calculated", fastest)
+    return write, shortest_period_s(size, sustained)
 
 
 def _interval(spec: EttSpec, taken: _Taken, write: float) -> float | None:
     """Work between two writes; None: the best."""
-    key, flag = "checkpoint_interval", "checkpoint-interval"
+    key, flag = "checkpoint.interval", "--checkpoint-interval"
     if spec.best_interval or (spec.checkpoint_interval_s is None and key not in taken):
         return None
     interval = taken.value(key, flag, spec.checkpoint_interval_s, 0.0)
     if interval == 0 and write > 0:
         raise UsageError(
-            f"--{flag} is 0 and a write takes {write:g} s: nothing but writing would be done; "
+            f"{flag} is 0 and a write takes {write:g} s: nothing but writing would be done; "
             "expected more than 0, or auto"
         )
     return interval

@@ -83,7 +83,7 @@ def check(spec: EttSpec) -> None:
         if value is not None and value > MAX_TIME_S:
             raise UsageError(f"{name} is {value:g} s: expected at most {MAX_TIME_S:g} s")
     if spec.job_length_s == 0:
-        raise UsageError("--job-length is 0: expected how long the job runs, as in 54d")
+        raise UsageError("--job-length is 0: expected how long the job runs, as in 1296h")
     if spec.out == "":
         raise UsageError("--out is empty: expected a directory ('.' for this one)")
     if spec.out is not None and "\0" in spec.out:

@@ -1,4 +1,6 @@
 import math
+import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -6,7 +8,16 @@ from hypothesis import strategies as st
 
 from emucoll.errors import UsageError
 from harness.cli.suggest import nearest, unknown
-from harness.cli.units import SIZE_UNITS, TIME_UNITS, parse_size, parse_time
+from harness.cli.units import (
+    SIZE_UNITS,
+    TIME_UNITS,
+    parse_bandwidth,
+    parse_counts,
+    parse_names,
+    parse_size,
+    parse_time,
+    parse_time_or_auto,
+)
 
 
 @pytest.mark.parametrize(
@@ -180,3 +191,30 @@ def test_the_error_for_an_unknown_name_says_what_it_was_looked_up_as() -> None:
     error = unknown("formation", "tcpstor", NAMES)
     assert isinstance(error, UsageError)
     assert str(error).startswith("no formation is called 'tcpstor': did you mean 'tcpstore'?")
+
+
+def test_lists_bandwidths_and_auto() -> None:
+    assert parse_counts(" 98304, 8,+16") == (98304, 8, 16)
+    assert parse_names("ncclx, nccl-2.30.7") == ("ncclx", "nccl-2.30.7")
+    assert parse_bandwidth("2TB/s") == parse_bandwidth("2000GB / s") == 2 * 10**12
+    assert (parse_time_or_auto("auto"), parse_time_or_auto("5min")) == ("auto", 300.0)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "says"),
+    [
+        (parse_counts, "8;16", "'8;16': expected whole numbers, as in 16384,98304"),
+        (parse_counts, "", "'': expected whole numbers"),
+        (parse_counts, "8,8.0", "expected whole numbers"),
+        (parse_counts, "8,08", "8 is named twice"),
+        (parse_names, "a,", "'a,': expected names"),
+        (parse_names, "a,b,a", "a is named twice"),
+        (parse_bandwidth, "2TB", "expected bytes a second"),
+        (parse_bandwidth, "2TB/min", "expected bytes a second"),
+        (parse_bandwidth, "TB/s", "'TB' is not a size"),
+        (parse_time_or_auto, "best", "'best' is not a time"),
+    ],
+)
+def test_what_they_do_not_take(parse: Callable[[str], object], text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        parse(text)

@@ -14,6 +14,7 @@ from harness.results.schema import (
     CompareResult,
     Descriptors,
     DoctorResult,
+    EttResult,
     Formation,
     Group,
     LateRank,
@@ -39,6 +40,7 @@ from harness.results.schema import (
     from_json,
     to_json,
 )
+from harness.results.training import EttPoint
 from harness.spec import RankFault, ServerKill, Spec, WorkerKill
 
 EVERYWHERE = {"schema", "kind", "spec", "environment", "seed", "ok", "warnings", "error"}
@@ -89,6 +91,10 @@ PARTS: dict[type[msgspec.Struct], set[str]] = {
     LogPhase: {"name", "within", "ranks", "mean_s", "p50_s", "p99_s", "max_s", "share"},
     LogCommunicator: {"nranks", "seen", "unseen", "phases", "late", "findings"},
     LateRank: {"rank", "seen", "late_s", "text"},
+    EttPoint: {
+        *("n", "plan", "isolation", "ett", "low", "high", "first_order"),
+        *("checkpoint_interval_s", "parts"),
+    },
 }
 
 
@@ -136,9 +142,9 @@ def test_a_run_comes_back_from_json_as_it_was(result: RunResult) -> None:
     assert set(json.loads(data)) >= RUN
 
 
-@given(st.one_of(*map(strategy_for, (DoctorResult, NamesResult, CompareResult))))
+@given(st.one_of(*map(strategy_for, (DoctorResult, NamesResult, CompareResult, EttResult))))
 def test_the_other_documents_come_back_too(
-    result: DoctorResult | NamesResult | CompareResult,
+    result: DoctorResult | NamesResult | CompareResult | EttResult,
 ) -> None:
     assert decode(to_json(result), type(result)) == result  # type: ignore[type-var]
 
@@ -150,6 +156,7 @@ def test_the_other_documents_come_back_too(
         (DoctorResult(ok=True), "emucoll.doctor/1", {*EVERYWHERE, "fits", "limits", "estimate"}),
         (NamesResult(ok=True), "emucoll.names/1", {*EVERYWHERE, "names"}),
         (CompareResult(ok=True), "emucoll.compare/1", {*EVERYWHERE, "rows", "communicators"}),
+        (EttResult(ok=True), "emucoll.ett/1", {*EVERYWHERE, "inputs", "points"}),
     ],
 )
 def test_a_key_without_a_value_is_null_and_never_absent(
