@@ -6,6 +6,7 @@ Nothing runs here: every number is `projected`. Raises UsageError.
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -116,6 +117,12 @@ def init_s(plan: str, cluster: str, n: int) -> float:
     )
 
 
+@lru_cache(maxsize=4096)
+def _init_s(plan: str, cluster: str, n: int) -> float:
+    """A projection takes long, and is asked for by every draw of the other inputs."""
+    return init_s(plan, cluster, n)
+
+
 def calculate(spec: EttSpec) -> EttResult:
     """Effective training time at every size. Raises UsageError."""
     check(spec)
@@ -141,7 +148,8 @@ def calculate(spec: EttSpec) -> EttResult:
 
 
 def curves_of(spec: EttSpec) -> list[Curve]:
-    """Over n, to twice the largest size: for each plan with and without isolation.
+    """Over n, to twice the largest size (with plans: at the sizes themselves), with and without
+    isolation.
 
     Raises UsageError.
     """
@@ -150,7 +158,9 @@ def curves_of(spec: EttSpec) -> list[Curve]:
     replicas = inputs.replicas
     first = max(replicas, min(CURVES_FROM, *inputs.sizes) if inputs.sizes else CURVES_FROM)
     last = max(2 * max(inputs.sizes), first)
-    grid = sorted({*map(int, np.geomspace(first, last, CURVE_POINTS)), *inputs.sizes})
+    grid = sorted(inputs.sizes)
+    if not spec.plan:  # each size of a plan is a projection of its own
+        grid = sorted({*map(int, np.geomspace(first, last, CURVE_POINTS)), *grid})
     curves = []
     for plan in spec.plan or (None,):
         of_plan = "" if plan is None else f"{plan}, "
@@ -172,9 +182,9 @@ def case_of(spec: EttSpec, inputs: Inputs, n: int, plan: str | None, replicas: i
     """The job at `n`, isolated where `replicas` is a number."""
     init, replica_init = inputs.init_s, None
     if plan is not None and spec.cluster is not None:
-        init = init_s(plan, spec.cluster, n)
+        init = _init_s(plan, spec.cluster, n)
         if replicas is not None:
-            replica_init = init_s(plan, spec.cluster, max(1, n // replicas))
+            replica_init = _init_s(plan, spec.cluster, max(1, n // replicas))
     job = Job(
         mtbf_s=mtbf_s(nodes_of(n, inputs.gpus_per_node), inputs.per_1000_node_days),
         write_s=inputs.write_s,

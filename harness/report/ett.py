@@ -61,9 +61,9 @@ def _points(points: Sequence[EttPoint]) -> list[str]:
     rows: list[tuple[str, ...]] = [
         (
             *("n", "nodes", "plan", "replicas", "mtbf", "interval", "ett", "low", "high"),
-            *("1st order", "played", "not isolated"),
+            *("first", "played", "not"),
         ),
-        ("", "", "", "", "(h)", "(s)", "", "(5 %)", "(95 %)", "", "", ""),
+        ("", "", "", "", "(h)", "(s)", "", "(5 %)", "(95 %)", "order", "", "isolated"),
     ]
     lines = align([*rows, *map(_point_row, points)], left=0)
     # What is data has no mark before it.
@@ -90,7 +90,7 @@ def _parts(points: Sequence[EttPoint]) -> list[str]:
     rows: list[tuple[str, ...]] = [("where time goes", *names)]
     for point in points:
         shares = (f"{getattr(point.parts, name):.2%}" for name in names)
-        rows.append((f"at {_size(point)}", *shares))
+        rows.append((_size(point).replace(" GPUs", ""), *shares))
     return align(rows)
 
 
@@ -116,7 +116,7 @@ def _left_out(points: Sequence[EttPoint]) -> list[str]:
 
 def _size(point: EttPoint) -> str:
     plan = "" if point.plan is None else f" with {printable(point.plan)}"
-    replicas = "" if point.isolation is None else f" in {point.isolation} replicas"
+    replicas = "" if point.isolation is None else f", {point.isolation} replicas"
     return f"{point.n} GPUs{plan}{replicas}"
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from emucoll.errors import UsageError
 from harness.cli.ett import ett, make_ett_spec
+from harness.engine import ett as engine
 from harness.engine.ett import calculate, curves_of
 from harness.report.ett import render_ett
 from harness.results.schema import EttResult, decode, to_json
@@ -65,7 +66,7 @@ def test_the_table(emucoll: Commands) -> None:
     ended = emucoll("ett", *LLAMA_10S)
     text = ended.out.decode()
     assert (ended.exit_code, ended.err) == (0, "")
-    assert max(map(len, text.splitlines())) <= 110
+    assert max(map(len, text.splitlines())) <= 100
     (data,) = [line.split() for line in text.splitlines() if not line.startswith("#")]
     assert data[:4] == ["16384", "2048", "-", "-"]
     assert data[6] == "0.9079"
@@ -301,9 +302,9 @@ def test_it_comes_back_from_json_as_it_was() -> None:
 
 
 def test_sizes_of_all_kinds_are_numbers() -> None:
-    rates = (0, 1e-9, 1e9)
-    for rate in rates:
-        flags = ("--failures-per-1000-node-days", rate, "--restart", "1h", "--detection", "5s")
+    always = ("--restart", "1h", "--detection", "5s", "--monte-carlo", 10)
+    for rate in (0, 1e-9, 1e9):
+        flags = ("--failures-per-1000-node-days", rate, *always)
         for more in ((), ("--isolation", 2, "--stall", "1min"), ("--checkpoint-interval", "1ns")):
             result = asked("-n", "2,2147483647", *flags, "--checkpoint-write", "1min", *more)
             document = json.loads(to_json(result), parse_constant=pytest.fail)
@@ -311,6 +312,58 @@ def test_sizes_of_all_kinds_are_numbers() -> None:
                 assert 0 <= point["low"] <= point["ett"] <= point["high"] <= 1
                 assert sum(point["parts"].values()) == pytest.approx(1)
             assert render_ett(result).endswith("\n")
+
+
+def test_a_burst_that_has_to_drain_keeps_checkpoints_apart(tmp_path: Path) -> None:
+    source = 'source = "a paper"'
+    (tmp_path / "burst.toml").write_text(f"""
+        text = "storage that takes 2 TB at once, and then 10 GB/s"
+        n = {{ value = 98304, {source} }}
+        [failures]
+        per_1000_node_days = {{ value = 6.5, {source} }}
+        [checkpoint]
+        size = {{ value = "2TB", {source} }}
+        [storage]
+        sustained = {{ value = "10GB", {source} }}
+        peak = {{ value = "1TB", {source} }}
+        burst = {{ value = "2TB", {source} }}
+    """)
+    point = the_point("--profile", tmp_path / "burst.toml")
+    assert point.checkpoint_write_s == 2.0
+    assert (point.intervals.best_s or 0) < 100  # two minutes too early for the storage
+    assert point.checkpoint_interval_s == pytest.approx(200 - 2)
+
+
+def test_what_a_plan_takes_comes_from_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for the projection: a millisecond a rank, or two."""
+    asked_for = []
+
+    def init_s(plan: str, cluster: str, n: int) -> float:
+        asked_for.append((plan, cluster, n))
+        return n * (1e-3 if plan == "quick" else 2e-3)
+
+    monkeypatch.setattr(engine, "init_s", init_s)
+    engine._init_s.cache_clear()
+    flags = ("-n", "8192,98304", "--failures-per-1000-node-days", 6.5, "--isolation", 12)
+    result = asked(*flags, "--plan", "quick,slow", "--cluster", "large")
+    rows = [(point.n, point.plan, point.init_s) for point in result.points]
+    assert rows == [
+        *((8192, "quick", 8.192), (8192, "slow", 16.384)),
+        *((98304, "quick", 98.304), (98304, "slow", 196.608)),
+    ]
+    # A replica initializes alone, and every projection is made once.
+    assert ("slow", "large", 98304 // 12) in asked_for
+    assert len(asked_for) == len(set(asked_for))
+    quick, slow = result.points[2:]
+    assert quick.ett > slow.ett
+    given = the_point(*flags[:1], 98304, *flags[2:], "--init", 98304 / 12 * 1e-3)
+    assert quick.ett == pytest.approx(given.ett, rel=1e-12)
+    assert result.spec is not None
+    assert [curve.name for curve in curves_of(result.spec)][:2] == [
+        "quick, isolation, 12 replicas",
+        "quick, no isolation",
+    ]
+    engine._init_s.cache_clear()
 
 
 # -- refusals
