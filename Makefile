@@ -21,6 +21,7 @@ BUILD := build/bench
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check --cache-dir "$(EMUCOLL_CACHE)/pip"
 INSTALL = $(PIP) install -qq -c constraints.txt
 PYTEST = $(VENV)/bin/python -m pytest
+IF_ANY = test $$? -eq 5  # pytest's exit code where the arguments leave it no test
 CC ?= cc
 CFLAGS ?= -O2
 WARNINGS := -std=gnu11 -Wall -Wextra
@@ -35,7 +36,8 @@ demo: $(VENV)/.installed
 	$(VENV)/bin/emucoll run -np 98304 --formation tcpstore --allgather ring-pipelined --record-bytes 28 --out out/demo
 
 test: $(VENV)/.installed-dev
-	$(PYTEST) $(PYTEST_ARGS)
+	$(PYTEST) -n 2 --dist loadfile -m "not scale and not interop and not alone" $(PYTEST_ARGS) || $(IF_ANY)
+	$(PYTEST) -m alone $(PYTEST_ARGS) || $(IF_ANY)
 
 test-scale: $(VENV)/.installed-dev
 	EMUCOLL_SCALE=$(SCALE) $(PYTEST) -m scale $(PYTEST_ARGS)

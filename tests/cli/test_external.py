@@ -16,6 +16,8 @@ from tests.cli.command import Commands, Running
 from tests.cli.refusals import refusal
 from tests.servers import serve_root, serve_store
 
+pytestmark = pytest.mark.alone
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "external_rank.py"
 RECORD = 64
 RING = ("--allgather", "ring", "--record-bytes", RECORD, "--json")

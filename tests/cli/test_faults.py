@@ -9,6 +9,8 @@ import pytest
 
 from tests.cli.command import Commands, Running, send, sockets
 
+pytestmark = pytest.mark.alone
+
 FORMATIONS = [
     ("tcpstore", "store"),
     ("nccl-root", "root"),

@@ -5,6 +5,8 @@ import pytest
 from tests.cli.command import Commands
 from tests.cli.refusals import refusal
 
+pytestmark = pytest.mark.alone
+
 HOP_S = 0.02
 
 

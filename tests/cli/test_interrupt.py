@@ -11,6 +11,8 @@ import pytest
 from tests.cli.command import Commands, Running, send
 from tests.cli.test_faults import GATHERING, LONG_ALLGATHER, LONG_FORMATION, forming, gathering
 
+pytestmark = pytest.mark.alone
+
 SOON_S = 4.0
 """Less than the time after which a process that does not stop is killed."""
 

@@ -11,6 +11,8 @@ import pytest
 from harness.results.schema import from_json
 from tests.cli.command import Commands
 
+pytestmark = pytest.mark.alone
+
 
 def closed(*descriptors: int) -> dict[str, object]:
     """For a child process: these are closed."""

@@ -18,6 +18,8 @@ import pytest
 from tests.cli.command import CHECKOUT, Commands, send
 from tests.cli.test_external import RECORD, be, wait_for
 
+pytestmark = pytest.mark.alone
+
 
 def test_interrupted_system_calls_are_made_again(emucoll: Commands) -> None:
     """nccl #1757: accept failed with EINTR. A process that is stopped and goes on has its waits

@@ -6,6 +6,8 @@ from harness.control.skew import skew_s
 from harness.skew import NormalSkew, UniformSkew
 from tests.cli.command import Commands
 
+pytestmark = pytest.mark.alone
+
 ROUNDED_S = 0.002
 """Event loops round their timers to a millisecond."""
 FORMATIONS = ["tcpstore", "nccl-root"]

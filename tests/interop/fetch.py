@@ -1,5 +1,6 @@
 """Gets real libraries from the package registry, into a cache and never into the environment."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -34,6 +35,8 @@ def fetch_nccl(version: str) -> Path:
     return library
 
 
+NCCL = ("2.18.3", "2.22.3", "2.23.4", "2.27.7", "2.28.9", "2.30.7", "2.32.3")
+"""The releases that tests look at."""
 TORCH = "2.13.0"
 """What constraints.txt pins: of CI's registry a CPU build."""
 
@@ -75,3 +78,11 @@ def _extract(wheel: Path, member: str, target: Path) -> None:
         target.open("wb") as sink,
     ):
         shutil.copyfileobj(source, sink, 1 << 20)
+
+
+if __name__ == "__main__":  # ahead of the tests; what cannot be had they skip by name
+    for version in NCCL:
+        with contextlib.suppress(FetchError):
+            fetch_nccl(version)
+    with contextlib.suppress(FetchError):
+        fetch_torch()

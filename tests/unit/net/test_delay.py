@@ -3,10 +3,14 @@
 import asyncio
 import time
 
+import pytest
+
 from emucoll.net.base import Channel
 from emucoll.net.delay import HELD_BYTES, Alarms, LateChannel, LateNetwork, make_network
 from emucoll.net.tcp import TcpNetwork
 from tests.worlds import LateWorld, make_world
+
+pytestmark = pytest.mark.alone
 
 
 def late_world() -> LateWorld:
