@@ -7,6 +7,8 @@ the way of a measured run's reports to a result, whose numbers are all `simulate
 import asyncio
 import hashlib
 import random
+import resource
+import time
 from array import array
 from collections.abc import Awaitable
 from typing import Any
@@ -45,7 +47,7 @@ from harness.engine.refuse import refuse_impossible
 from harness.planned import extent_of, group_roots, locals_of, plan_of
 from harness.profile import names
 from harness.results.environment import read_environment
-from harness.results.schema import Memory, RunResult, WorkByRole
+from harness.results.schema import Memory, RunResult, Simulation, WorkByRole
 from harness.results.storage import check_writable
 from harness.spec import ServerKill, Spec, WorkerKill
 from harness.work import Work
@@ -487,8 +489,15 @@ def run(spec: Spec) -> RunResult:
     refuse_impossible(spec)
     if spec.out is not None:
         check_writable(spec.out)
+    began, cpu_before_s = time.monotonic(), _cpu_s()
     virtual = VirtualRun(spec, cluster)
     outcome = virtual.run()
+    simulation = Simulation(
+        seconds=time.monotonic() - began,
+        cpu_s=_cpu_s() - cpu_before_s,
+        peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        events=virtual.loop.events,
+    )
     placement = Placement((range(spec.nranks),), None)
     environment = msgspec.structs.replace(read_environment("virtual"), loop="virtual")
     if outcome.trouble is not None:
@@ -504,6 +513,7 @@ def run(spec: Spec) -> RunResult:
             nranks=spec.nranks,
             warnings=assemble.warnings_of(spec, placement, outcome),
             trace_hash=virtual.digest(),
+            simulation=simulation,
         )
     measured = assemble.Measured(
         environment=environment,
@@ -513,12 +523,18 @@ def run(spec: Spec) -> RunResult:
         charges=virtual.charges,
     )
     result, times = assemble.result(spec, placement, outcome, measured)
+    result.simulation = simulation
     _simulated(result, virtual)
     if not result.ok:
         result.error = wrong_data(result, placement)
     if spec.out is not None:
         keep(result, times, spec.out)
     return result
+
+
+def _cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _simulated(result: RunResult, virtual: VirtualRun) -> None:

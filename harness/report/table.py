@@ -31,6 +31,7 @@ def render(result: RunResult) -> str:
         _phases(result),
         _work(result),
         _memory(result),
+        _simulation(result),
         _groups(result),
         _warnings(result),
         failure_lines(result),
@@ -335,6 +336,16 @@ def _memory(result: RunResult) -> list[str]:
     if descriptors.peak_per_worker is not None:
         parts.append(f"{descriptors.peak_per_worker} in a worker at its peak")
     return lines + ([f"# descriptors {', '.join(parts)}"] if parts else [])
+
+
+def _simulation(result: RunResult) -> list[str]:
+    took = result.simulation
+    if took is None:
+        return []
+    return wrapped(
+        f"simulated in {took.seconds:.1f} s of this machine's time, {took.events} events, "
+        f"{_gib(took.peak_rss_bytes)} of its memory; trace {result.trace_hash}"
+    )
 
 
 def _groups(result: RunResult) -> list[str]:

@@ -179,6 +179,15 @@ class BringUp(msgspec.Struct, frozen=True, kw_only=True):
     wrong: int
 
 
+class Simulation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run in virtual time took of this machine: measured, unlike all else in its result."""
+
+    seconds: float
+    cpu_s: float
+    peak_rss_bytes: int
+    events: int
+
+
 class RunResult(Document, kw_only=True, tag="emucoll.run/1"):
     """What came of a run, whole or failed. `exit_code` is what the process ends with."""
 
@@ -210,6 +219,8 @@ class RunResult(Document, kw_only=True, tag="emucoll.run/1"):
     groups: list[Group] = []
     saturated: bool | None = None
     trace_hash: str | None = None
+    simulation: Simulation | None = None
+    """With `--world virtual`."""
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):

@@ -285,3 +285,24 @@ def test_late_messages_decide_how_long_it_takes(
         assert gathered.seconds is not None
         ratios.append(gathered.seconds / least_s)
     assert 1.0 <= min(ratios) <= most, ratios
+
+
+# Virtual time -----------------------------------------------------------------------------------
+
+
+@EACH_FORMATION
+def test_a_formation_in_virtual_time(formation: str, bounded_scale: bool) -> None:
+    """In one process of less than 1 GiB, and a rank costs about as much whatever their number."""
+    only_few_formations_if(bounded_scale, formation)
+    few, many = (BOUNDED // 4, BOUNDED) if bounded_scale else (BOUNDED, FULL)
+    cpu_s = {}
+    for nranks in (few, many):
+        result = run(
+            "-np", nranks, "--formation", formation, "--steps", 1, "--allgather", "ring",
+            "--world", "virtual", "--cluster", "h100-roce-98k",
+        )  # fmt: skip
+        assert result.kind == "simulated"
+        assert result.simulation is not None
+        assert result.simulation.peak_rss_bytes < GIB
+        cpu_s[nranks] = result.simulation.cpu_s
+    assert cpu_s[many] / many <= 1.3 * cpu_s[few] / few, cpu_s
