@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from emucoll.errors import UsageError
-from harness.cli.suggest import nearest, unknown
-from harness.cli.units import parse_size, parse_time
+from harness.suggest import nearest, unknown
+from harness.units import parse_size, parse_time
 
 Kind: TypeAlias = Literal["time", "size", "count", "number", "share", "counts"]
 """What a value is: seconds, bytes, a whole number from 1 on, a number from 0 on, one up to 1, or a

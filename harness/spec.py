@@ -16,7 +16,17 @@ import msgspec
 
 from emucoll.errors import UsageError
 from harness.groups import GroupInit, GroupKind, check_groups
+from harness.network_faults import (
+    EXPECTED,
+    FORMS,
+    HostFault,
+    LinkFault,
+    check_network_fault,
+    format_network_fault,
+    parse_network_fault,
+)
 from harness.skew import LateRanks, StartSkew
+from harness.units import parse_time
 
 MIN_START_WINDOW = 3
 """Rank r waits for rank r + 1 while it forms: a window of one or two per worker can deadlock."""
@@ -39,12 +49,14 @@ _MAX_SLOW_FACTOR = 1_000_000.0
 class RankFault(msgspec.Struct, frozen=True, kw_only=True, tag_field="target", tag="rank"):
     """One rank that misbehaves.
 
-    `factor` goes with slow (its work takes so many times as long), `where` with corrupt.
+    `factor` goes with slow (its work takes so many times as long), `where` with corrupt, `at_s`
+    with crash (in virtual time: its process ends then).
     """
 
     rank: int
-    what: Literal["never-start", "raise", "slow", "corrupt"]
+    what: Literal["never-start", "raise", "slow", "corrupt", "crash"]
     factor: float | None = None
+    at_s: float | None = None
     where: Literal["header", "first", "last", "forwarded"] | None = None
 
 
@@ -60,7 +72,7 @@ class WorkerKill(msgspec.Struct, frozen=True, kw_only=True, tag_field="target", 
     worker: int
 
 
-Injection: TypeAlias = RankFault | ServerKill | WorkerKill
+Injection: TypeAlias = RankFault | ServerKill | WorkerKill | HostFault | LinkFault
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
@@ -273,6 +285,13 @@ def _check_injection(injection: Injection, spec: Spec) -> None:
         raise UsageError(
             f"--inject {text}: there is no rank {injection.rank}, expected 0 to {spec.nranks - 1}"
         )
+    if isinstance(injection, HostFault | LinkFault):
+        check_network_fault(injection, -(-spec.nranks // spec.ranks_per_host))
+    only_there = isinstance(injection, HostFault | LinkFault) or (
+        isinstance(injection, RankFault) and injection.what == "crash"
+    )
+    if only_there and spec.world != "virtual":
+        raise UsageError(f"--inject {text}: it is of --world virtual, which has hosts and links")
     if isinstance(injection, WorkerKill):
         workers = spec.nranks if spec.workers is None else spec.workers
         if not 0 <= injection.worker < workers:
@@ -285,6 +304,7 @@ _RANK_FAULT = re.compile(
     r"|corrupt=(?P<where>header|first|last|forwarded))",
     re.ASCII,
 )
+_RANK_CRASH = re.compile(r"rank=(?P<rank>\d{1,9}):crash@(?P<at>.+)", re.ASCII)
 _WORKER_KILL = re.compile(r"worker=(?P<worker>\d{1,9}):kill", re.ASCII)
 _SERVER_KILL = re.compile(r"(?P<server>root|store):kill")
 _FORMS = (
@@ -298,6 +318,8 @@ _FORMS = (
     "root:kill",
     "store:kill",
     "worker={n}:kill",
+    "rank={n}:crash@5s",
+    *FORMS,
 )
 
 
@@ -316,6 +338,10 @@ def parse_injection(text: str) -> Injection:
                 RankFault,
             )
         return msgspec.convert({"target": "rank", "rank": rank, "what": match["plain"]}, RankFault)
+    if match := _RANK_CRASH.fullmatch(text):
+        return RankFault(rank=int(match["rank"]), what="crash", at_s=parse_time(match["at"]))
+    if (fault := parse_network_fault(text)) is not None:
+        return fault
     if match := _SERVER_KILL.fullmatch(text):
         return msgspec.convert({"target": "server", "server": match["server"]}, ServerKill)
     if match := _WORKER_KILL.fullmatch(text):
@@ -332,6 +358,10 @@ def format_injection(injection: Injection) -> str:
             return f"worker={worker}:kill"
         case RankFault(what="slow"):
             return f"rank={injection.rank}:slow={repr(injection.factor).removesuffix('.0')}"
+        case HostFault() | LinkFault():
+            return format_network_fault(injection)
+        case RankFault(what="crash"):
+            return f"rank={injection.rank}:crash@{injection.at_s:g}s"
         case RankFault(what="corrupt"):
             return f"rank={injection.rank}:corrupt={injection.where}"
         case RankFault():
@@ -356,6 +386,6 @@ def _not_an_injection(text: str) -> UsageError:
     [near] = difflib.get_close_matches(text, candidates, n=1, cutoff=0.0)
     return UsageError(
         f"--inject {text!r}: did you mean {near!r}? expected rank=R:never-start, rank=R:raise, "
-        "rank=R:slow=FACTOR, rank=R:corrupt=header|first|last|forwarded, root:kill, store:kill "
-        "or worker=W:kill"
+        "rank=R:slow=FACTOR, rank=R:corrupt=header|first|last|forwarded, root:kill, store:kill, "
+        f"worker=W:kill; in virtual time rank=R:crash@T, {EXPECTED}"
     )

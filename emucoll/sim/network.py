@@ -12,6 +12,7 @@ times.
 
 import asyncio
 import errno
+import math
 import os
 import types
 from collections import deque
@@ -30,6 +31,7 @@ from emucoll.net.base import (
 )
 from emucoll.net.counters import Counters
 from emucoll.sim.cost import Costs
+from emucoll.sim.faults import Links
 from emucoll.sim.loop import VirtualLoop
 
 SEND_BOUND_BYTES = 256 * 1024
@@ -86,11 +88,13 @@ class VirtualWorld:
         loop: VirtualLoop,
         costs: Costs | None = None,
         jitter: Callable[[], float] | None = None,
+        links: Links | None = None,
     ) -> None:
         """`costs`: of everything; nothing costs anything without. `jitter` draws what a message
-        takes beyond its latency.
+        takes beyond its latency. `links`: what goes wrong between hosts.
         """
         self.loop = loop
+        self.links = links
         self.jitter = jitter
         self.costs = costs or Costs()
         self.clock = VirtualClock(loop)
@@ -182,9 +186,32 @@ class _Asking:
     def _ask(self, when: float) -> None:
         world = self.network.world
         listener = world.listeners.get(self.address)
-        host = self.network.host if listener is None else listener.network.host
-        latency_s = world.costs.latency_between(self.network.host, host)
+        here = self.network.host
+        there = here if listener is None else listener.network.host
+        latency_s = world.costs.latency_between(here, there)
+        if world.links is not None:
+            if not world.links.passes(here, there, when):
+                self._ask_again()
+                return
+            latency_s += world.links.delay_s(here, there)
         world.loop.at(when + latency_s, self._asked, latency_s)
+
+    def _ask_again(self) -> None:
+        """Nobody answered: at the kernel's times, until it gives up."""
+        costs, loop = self.network.costs, self.network.loop
+        if self.tries < len(costs.syn_retries_s):
+            again = self.began + costs.syn_retries_s[self.tries]
+            self.tries += 1
+            if self.network.world.links is None:
+                self._ask(again)
+            else:
+                loop.at(again, self._ask_now)
+        else:
+            loop.at(self.began + costs.syn_give_up_s, self._fail, errno.ETIMEDOUT)
+
+    def _ask_now(self, _: None) -> None:
+        if not self.over:
+            self._ask(self.network.loop.time())
 
     def _asked(self, latency_s: float) -> None:
         """At the other side."""
@@ -195,13 +222,7 @@ class _Asking:
         if listener is None:
             loop.at(loop.time() + latency_s, self._fail, errno.ECONNREFUSED)
         elif listener.is_full():
-            costs = network.costs
-            if self.tries < len(costs.syn_retries_s):
-                again = self.began + costs.syn_retries_s[self.tries]
-                self.tries += 1
-                self._ask(again)
-            else:
-                loop.at(self.began + costs.syn_give_up_s, self._fail, errno.ETIMEDOUT)
+            self._ask_again()
         else:
             near = VirtualChannel(network, latency_s)
             far = VirtualChannel(listener.network, latency_s)
@@ -373,14 +394,18 @@ class VirtualChannel(Pollable):
         if costs.byte_s:
             leaves = network.wire.spend(leaves, costs.byte_s * len(data))
         arrives = leaves + self.latency_s
-        jitter = network.world.jitter
-        if jitter is not None:
-            arrives += jitter()
+        world = network.world
+        if world.jitter is not None:
+            arrives += world.jitter()
+        if world.links is not None:
+            late_s = world.links.late_s(network.host, self.peer.network.host, leaves)
+            arrives = math.inf if late_s is None else arrives + late_s
         if arrives < self._last:
             arrives = self._last
         self._last = arrives
         self.peer.unread += len(data)
-        loop.at(arrives, self.peer._arrive, data)
+        if arrives < math.inf:
+            loop.at(arrives, self.peer._arrive, data)
 
     def _transmit_queue(self) -> None:
         """As much of the queue as there is room for."""
@@ -413,6 +438,8 @@ class VirtualChannel(Pollable):
         """See Channel.acknowledged."""
         await self.flush()
         loop = self.network.loop
+        if self._last == math.inf:
+            await loop.create_future()  # nobody will say
         await self.network.world.clock.sleep(self._last + self.latency_s - loop.time())
         if self._broken or self._closed:
             raise ConnectionClosed("the connection was lost")
@@ -528,12 +555,22 @@ class VirtualChannel(Pollable):
         self._queue, self._queued = None, 0
         self._here.clear()
         loop = self.network.loop
-        when = max(self._last, loop.time() + self.latency_s)
+        when = max(self._last, loop.time() + self.latency_s + self._late_s())
         self._last = when
-        loop.at(when, self.peer._reset if reset else self.peer._end)
+        if when < math.inf:
+            loop.at(when, self.peer._reset if reset else self.peer._end)
         for wake in (self.writer, self.reader):
             if wake is not None:
                 wake(None)
+
+    def _late_s(self) -> float:
+        """How late word of the end is."""
+        links = self.network.world.links
+        if links is None:
+            return 0.0
+        hosts = self.network.host, self.peer.network.host
+        late_s = links.late_s(*hosts, self.network.loop.time())
+        return math.inf if late_s is None else late_s
 
     def _end(self, _: None) -> None:
         """The peer has closed: after what was sent before."""

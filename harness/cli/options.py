@@ -15,8 +15,13 @@ from emucoll.formation import FORMATIONS
 from emucoll.loading import find_plan, is_path, look_in
 from emucoll.plans import PLANS
 from emucoll.plans.nccl import MULTIROOT
-from harness.cli.suggest import unknown
-from harness.cli.units import (
+from harness.clusters import find_cluster
+from harness.groups import GROUP_INITS, parse_groups
+from harness.planned import plan_of
+from harness.results.schema import AnyResult, RunResult, to_json
+from harness.spec import Spec, check, parse_injection
+from harness.suggest import unknown
+from harness.units import (
     parse_bandwidth,
     parse_counts,
     parse_hop_delay,
@@ -27,11 +32,6 @@ from harness.cli.units import (
     parse_time,
     parse_time_or_auto,
 )
-from harness.clusters import find_cluster
-from harness.groups import GROUP_INITS, parse_groups
-from harness.planned import plan_of
-from harness.results.schema import AnyResult, RunResult, to_json
-from harness.spec import Spec, check, parse_injection
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

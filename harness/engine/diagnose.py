@@ -15,6 +15,7 @@ from harness.control.controller import Lost, Outcome, Placement
 from harness.control.launch import describe_exit
 from harness.control.lifecycle import Stage, Trouble, Weight
 from harness.control.link import EXIT_CONTROLLER_LOST
+from harness.network_faults import HostFault, LinkFault
 from harness.results.schema import RunError, RunResult, Waiting
 from harness.spec import RankFault, ServerKill, Spec, WorkerKill, format_injection, is_endpoint
 
@@ -183,7 +184,9 @@ def _rank_failed(spec: Spec, trouble: Trouble) -> tuple[RunError, int]:
     error = RunError(
         what=f"rank {failed.rank} failed in phase {failed.phase}",
         evidence=failed.what,
-        cause=f"injected: --inject rank={failed.rank}:raise" if injected else causes[failed.kind],
+        cause=f"injected: --inject rank={failed.rank}:raise"
+        if injected
+        else _injected_there(spec) or causes[failed.kind],
         next="leave --inject out" if injected else nexts[failed.kind],
         rank=failed.rank,
         phase=failed.phase,
@@ -221,7 +224,9 @@ def _deadline(spec: Spec, outcome: Outcome) -> RunError:
         + _in_a_circle(waits, culprit)
         + _keys(outcome)
         + _silence(silent),
-        cause=_injected(spec, culprit.rank) or _cause(culprit) + _besides(spec, outcome, culprit),
+        cause=_injected(spec, culprit.rank)
+        or _injected_there(spec)
+        or _cause(culprit) + _besides(spec, outcome, culprit),
         next=f"look at rank {culprit.rank}" + _more_time(outcome),
         rank=culprit.rank,
         phase=culprit.phase,
@@ -331,6 +336,17 @@ def _injected(spec: Spec, rank: int) -> str | None:
         if isinstance(fault, RankFault) and fault.rank == rank and fault.what != "corrupt"
     ]
     return f"injected: --inject {faults[0]}" if faults else None
+
+
+def _injected_there(spec: Spec) -> str | None:
+    """That hosts, links or a process were to fail: whoever suffers is not named in it."""
+    faults = [
+        format_injection(fault)
+        for fault in spec.inject
+        if isinstance(fault, HostFault | LinkFault)
+        or (isinstance(fault, RankFault) and fault.what == "crash")
+    ]
+    return f"injected: --inject {' --inject '.join(faults)}" if faults else None
 
 
 def _waits(name: str, dump: m.WaitingRanks, outcome: Outcome) -> list[Wait]:

@@ -26,6 +26,7 @@ from emucoll.rank import Job, Rank, Ring
 from emucoll.servers.root import RootServer
 from emucoll.servers.root_state import CollectingRootState, RootState
 from emucoll.servers.store import StoreServer
+from emucoll.sim.faults import Links
 from emucoll.sim.loop import VirtualLoop
 from emucoll.sim.network import Serial, VirtualNetwork, VirtualWorld
 from emucoll.sim.rounds import Noise, play, wires
@@ -44,16 +45,18 @@ from harness.engine import assemble
 from harness.engine.diagnose import diagnose, wrong_data
 from harness.engine.loopback import keep
 from harness.engine.refuse import refuse_impossible
+from harness.network_faults import HostFault, LinkFault, rule_of
 from harness.planned import extent_of, group_roots, locals_of, plan_of
 from harness.profile import names
 from harness.results.environment import read_environment
-from harness.results.schema import Memory, RunResult, Simulation, WorkByRole
+from harness.results.schema import Memory, RunResult, RunWarning, Simulation, WorkByRole
 from harness.results.storage import check_writable
-from harness.spec import ServerKill, Spec, WorkerKill
+from harness.spec import RankFault, ServerKill, Spec, WorkerKill, format_injection
 from harness.work import Work
 
 MOST_TRANSFERS = 1 << 20
 """An AllGather that delivers more blocks is played in rounds, all ranks at once."""
+CRASHED = "crashed"
 STUCK_KEYS = 8
 NOISE_DRAWS = 1 << 20
 """In the pool of which rounds read their noise."""
@@ -70,7 +73,17 @@ class VirtualRun:
         draws = random.Random(f"jitter {spec.seed}")
         mean_s = cluster.jitter_s
         jitter = (lambda: draws.expovariate(1 / mean_s)) if mean_s else None
-        self.world = VirtualWorld(self.loop, cluster.costs(), jitter)
+        nhosts = -(-spec.nranks // spec.ranks_per_host)
+        faults = [each for each in spec.inject if isinstance(each, HostFault | LinkFault)]
+        rules = [rule for fault in faults if (rule := rule_of(fault, nhosts)) is not None]
+        losses = random.Random(f"loss {spec.seed}")
+        links = Links(rules, losses.random) if rules else None
+        self.world = VirtualWorld(self.loop, cluster.costs(), jitter, links)
+        self._slow_hosts = {
+            each.host: each.factor or 1.0
+            for each in faults
+            if isinstance(each, HostFault) and each.what == "slow"
+        }
         self.plan = plan_of(spec)
         self.trace = Trace(spec.nranks, self.loop.time)
         self.faults = RankFaults(spec, self.plan)
@@ -82,7 +95,7 @@ class VirtualRun:
         self.ranks: list[Rank] = []
         self.networks: list[VirtualNetwork] = []
         self.totals = array("d", bytes(8 * spec.nranks))
-        self.formed = 0
+        self.formed = self.done = 0
         self.roots: list[RootServer] = []
         self.root_networks: list[VirtualNetwork] = []
         self.store: StoreServer | None = None
@@ -105,22 +118,23 @@ class VirtualRun:
         jitter = random.Random(spec.seed * 1_000_003)
         host = spec.ranks_per_host
         for r in range(spec.nranks):
-            network = self.world.network(r // host, Serial(self.faults.slow(r)))
+            slow = self.faults.slow(r) * self._slow_hosts.get(r // host, 1.0)
+            network = self.world.network(r // host, Serial(slow))
             self.networks.append(network)
             self.ranks.append(Rank(r, r, network, self.world.clock, self.trace, jitter))
         job = self._start_servers(draws)
         initialization = _Initialization(self, job)
         self._broken = self.loop.create_future()
-        tasks = [
-            asyncio.create_task(self._run_rank(rank, initialization))
-            for rank in self.ranks
-            if not self._never_starts(rank)
-        ]
-        everybody: asyncio.Future[Any] = asyncio.gather(*tasks)
+        tasks = []
+        for rank in self.ranks:
+            if not self._never_starts(rank):
+                tasks.append(asyncio.create_task(self._run_rank(rank, initialization)))
+                self._crash_later(rank, tasks[-1])
+        everybody: asyncio.Future[Any] = asyncio.gather(*tasks, return_exceptions=True)
         ends: set[asyncio.Future[Any]] = {everybody, self._broken}
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            if len(tasks) < spec.nranks and not self._broken.done():
+            if self.done < spec.nranks and not self._broken.done():
                 await self._broken  # one is missing: a deadlock, or what its waiting leads to
             if self._broken.done():
                 return
@@ -219,6 +233,20 @@ class VirtualRun:
                 self._fail(Trouble(RANK_WEIGHTS[failed.kind], ("worker 0", failed)))
             return
         self.totals[rank.slot] = self.loop.time() - began
+        self.done += 1
+
+    def _crash_later(self, rank: Rank, task: "asyncio.Task[None]") -> None:
+        """If it is injected to: its process ends, and the kernel resets its connections."""
+
+        def crash(_: None) -> None:
+            if not task.done():
+                task.cancel()
+                rank.phase, rank.peer = self.trace.phase(CRASHED), None
+                self.networks[rank.slot].close()
+
+        for fault in self.spec.inject:
+            if isinstance(fault, RankFault) and fault.what == "crash" and fault.rank == rank.rank:
+                self.loop.at(fault.at_s or 0.0, crash)
 
     async def when_formed(self, rank: Rank) -> None:
         """One more has formed. It goes on at once, as NCCL's do."""
@@ -532,6 +560,17 @@ def run(spec: Spec) -> RunResult:
     return result
 
 
+def _too_late(spec: Spec, total_s: float) -> list[RunWarning]:
+    """Faults that did not happen."""
+    warnings = []
+    for fault in spec.inject:
+        at_s = fault.cut_from_s if isinstance(fault, LinkFault) else getattr(fault, "at_s", None)
+        if at_s is not None and at_s >= total_s:
+            text = f"--inject {format_injection(fault)}: all was over after {total_s:g} s"
+            warnings.append(RunWarning(code="fault-too-late", text=text))
+    return warnings
+
+
 def _cpu_s() -> float:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
@@ -555,5 +594,6 @@ def _simulated(result: RunResult, virtual: VirtualRun) -> None:
         else msgspec.structs.replace(gather, reads=None, writes=None)
         for gather in result.allgathers
     ]
+    result.warnings = [*result.warnings, *_too_late(spec, result.total_s or 0.0)]
     work = result.work
     result.work = WorkByRole(ranks=work.ranks, root=work.root, store=work.store)

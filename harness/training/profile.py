@@ -7,8 +7,8 @@ says. What is wrong is a UsageError that names file and key, and what was expect
 from collections.abc import Mapping
 
 from emucoll.errors import UsageError
-from harness.cli.suggest import unknown
 from harness.profile import Kind, Profile, Value, names, read
+from harness.suggest import unknown
 
 FOLDER = "training"
 LAYOUT: dict[str, Kind] = {

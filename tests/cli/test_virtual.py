@@ -150,3 +150,57 @@ def test_a_file_that_is_wrong(tmp_path: Path, old: str, new: str, says: str) -> 
     said = refusal("-np", 4, "--world", "virtual", "--cluster", file)
     assert said.startswith(f"{file}: ")
     assert says in said
+
+
+# -- faults of hosts and links
+
+
+def test_a_process_that_crashes_is_noticed(emucoll: Commands) -> None:
+    flags = ("-np", 16, "--allgather", "ring", "--record-bytes", 120)
+    failed = emucoll("run", *flags, "--inject", "rank=5:crash@1ms", *VIRTUAL)
+    assert failed.exit_code == 1
+    assert failed.error["rank"] in (4, 6)
+    assert failed.error["cause"] == "injected: --inject rank=5:crash@0.001s"
+    unharmed = emucoll("run", *flags, "--inject", "rank=5:crash@1h", *VIRTUAL)
+    assert unharmed.document["ok"] is True
+    assert "all was over after" in unharmed.warnings["fault-too-late"]
+
+
+@pytest.mark.parametrize("formation", ["tcpstore", "nccl-root", "nccl-multiroot"])
+def test_a_partition_while_the_ring_forms_ends_with_named_ranks(
+    emucoll: Commands, formation: str
+) -> None:
+    """Hosts 0 to 3 and 4 to 7 do not hear each other: nobody is told, and nothing more happens."""
+    flags = ("-np", 64, "--formation", formation, "--inject", "link=0-3/4-7:cut@0s")
+    failed = emucoll("run", *flags, *VIRTUAL)
+    assert failed.exit_code in (1, 3)
+    assert failed.error["rank"] is not None
+    assert failed.error["cause"] == "injected: --inject link=0-3/4-7:cut@0s"
+
+
+def test_a_dead_host_and_who_waits_for_it(emucoll: Commands) -> None:
+    flags = ("-np", 32, "--plan", "nccl-2.30.7", "--inject", "host=2:dead@5ms")
+    error = emucoll("run", *flags, *VIRTUAL).error
+    assert error["what"].startswith("nothing is under way at ")
+    assert error["cause"] == "injected: --inject host=2:dead@0.005s"
+    assert error["waiting"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "slower"),
+    [
+        ("host=1:slow=20", (1.5, 50)),
+        ("link=0/1:delay=10ms", (5, 1000)),
+        ("link=0-3/0-3:loss=0.05", (5, 10_000)),
+        ("link=0/1:cut@1ms-50ms", (5, 1000)),
+    ],
+)
+def test_what_only_delays_does_not_break(
+    emucoll: Commands, fault: str, slower: tuple[float, float]
+) -> None:
+    flags = ("-np", 32, "--allgather", "ring")
+    usual = emucoll("run", *flags, *VIRTUAL).document["total_s"]
+    document = emucoll("run", *flags, "--inject", fault, *VIRTUAL).document
+    assert (document["ok"], document["wrong"]) == (True, 0)
+    low, high = slower
+    assert low * usual <= document["total_s"] <= high * usual

@@ -121,6 +121,8 @@ def of_info(info: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
             return st.dictionaries(of_info(info.key_type), of_info(info.value_type), max_size=2)
         case inspect.VarTupleType():
             return st.lists(of_info(info.item_type), max_size=2).map(tuple)
+        case inspect.TupleType():
+            return st.tuples(*map(of_info, info.item_types))
         case inspect.NoneType():
             return st.none()
         case inspect.BoolType():

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emucoll.errors import UsageError
-from harness.cli.suggest import nearest, unknown
-from harness.cli.units import (
+from harness.suggest import nearest, unknown
+from harness.units import (
     SIZE_UNITS,
     TIME_UNITS,
     parse_bandwidth,
