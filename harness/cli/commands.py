@@ -15,6 +15,7 @@ from emucoll.errors import EmucollError, UsageError
 from harness.cli.compare import compare
 from harness.cli.doctor import doctor
 from harness.cli.ett import ett
+from harness.cli.export import export
 from harness.cli.names import allgathers, formations, plans
 from harness.cli.options import complain, finish, stdout_lost
 from harness.cli.run import run
@@ -24,6 +25,7 @@ from harness.results.schema import (
     CompareResult,
     DoctorResult,
     EttResult,
+    ExportResult,
     NamesResult,
     failure,
 )
@@ -35,7 +37,7 @@ def commands() -> None:
     """Emulate the initialization of 100,000-rank collectives on CPUs, over real sockets."""
 
 
-for command in (run, doctor, compare, ett, formations, allgathers, plans):
+for command in (run, doctor, compare, ett, export, formations, allgathers, plans):
     commands.add_command(command)
 
 
@@ -73,6 +75,8 @@ def fail(what: str, exit_code: int, next: str | None = None) -> NoReturn:
         document = CompareResult(ok=False, error=failed.error)
     elif command == "ett":
         document = EttResult(ok=False, error=failed.error)
+    elif command == "export":
+        document = ExportResult(ok=False, error=failed.error)
     elif command in ("formations", "allgathers", "plans"):
         document = NamesResult(ok=False, error=failed.error)
     finish(document, "", as_json, exit_code)

@@ -418,8 +418,26 @@ class EttResult(Document, kw_only=True, tag="emucoll.ett/1"):
     points: list[EttPoint] = []
 
 
-AnyResult: TypeAlias = RunResult | DoctorResult | NamesResult | CompareResult | EttResult
-_Result = TypeVar("_Result", RunResult, DoctorResult, NamesResult, CompareResult, EttResult)
+class ExportResult(Document, kw_only=True, tag="emucoll.export/1"):
+    """What was written for another simulator: how many messages, of how many bytes in all."""
+
+    schema: ClassVar[str] = "emucoll.export/1"
+
+    file: str | None = None
+    form: Literal["goal"] | None = None
+    nranks: int | None = None
+    allgather: str | None = None
+    steps: int | None = None
+    messages: int | None = None
+    bytes: int | None = None
+
+
+AnyResult: TypeAlias = (
+    RunResult | DoctorResult | NamesResult | CompareResult | EttResult | ExportResult
+)
+_Result = TypeVar(
+    "_Result", RunResult, DoctorResult, NamesResult, CompareResult, EttResult, ExportResult
+)
 
 
 def to_json(result: AnyResult) -> bytes:
