@@ -16,27 +16,22 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from emucoll.collectives.driver import Collective
-from emucoll.collectives.table import RecordTable
 from emucoll.errors import Deadlock, EmucollError, HarnessError, UsageError
 from emucoll.formation.base import count_roots
 from emucoll.net.base import Address
-from emucoll.plans.steps import Gather
-from emucoll.rank import Job, Rank, Ring
+from emucoll.rank import Job, Rank
 from emucoll.servers.root import RootServer
 from emucoll.servers.root_state import CollectingRootState, RootState
 from emucoll.servers.store import StoreServer
 from emucoll.sim.faults import Links
 from emucoll.sim.loop import VirtualLoop
 from emucoll.sim.network import Serial, VirtualNetwork, VirtualWorld
-from emucoll.sim.rounds import Noise, play, wires
+from emucoll.sim.rounds import Noise, wires
 from emucoll.trace import IDLE, Trace
-from emucoll.wire.address import pack_address
 from emucoll.wire.nccl import UniqueId, root_ranks
 from harness.clusters import Cluster, find_cluster
 from harness.control import messages as m
 from harness.control.controller import RANK_WEIGHTS, Outcome, Placement
-from harness.control.initialization import Call, Initialization
 from harness.control.inject import RankFaults
 from harness.control.lifecycle import Stage, Trouble, Weight
 from harness.control.ranks import NEVER_STARTED, START_SKEW, peer_of, rank_failed
@@ -44,6 +39,7 @@ from harness.control.skew import skew_s
 from harness.engine import assemble
 from harness.engine.diagnose import diagnose, wrong_data
 from harness.engine.loopback import keep
+from harness.engine.played import PlayedInitialization, plays
 from harness.engine.refuse import refuse_impossible
 from harness.network_faults import HostFault, LinkFault, rule_of
 from harness.planned import extent_of, group_roots, locals_of, plan_of
@@ -54,8 +50,6 @@ from harness.results.storage import check_writable
 from harness.spec import RankFault, ServerKill, Spec, WorkerKill, format_injection
 from harness.work import Work
 
-MOST_TRANSFERS = 1 << 20
-"""An AllGather that delivers more blocks is played in rounds, all ranks at once."""
 CRASHED = "crashed"
 STUCK_KEYS = 8
 NOISE_DRAWS = 1 << 20
@@ -123,7 +117,7 @@ class VirtualRun:
             self.networks.append(network)
             self.ranks.append(Rank(r, r, network, self.world.clock, self.trace, jitter))
         job = self._start_servers(draws)
-        initialization = _Initialization(self, job)
+        initialization = PlayedInitialization(self, job)
         self._broken = self.loop.create_future()
         tasks = []
         for rank in self.ranks:
@@ -218,7 +212,7 @@ class VirtualRun:
 
     # -- ranks
 
-    async def _run_rank(self, rank: Rank, initialization: "_Initialization") -> None:
+    async def _run_rank(self, rank: Rank, initialization: PlayedInitialization) -> None:
         late_s = skew_s(self.spec.start_skew, rank.rank, self.spec.seed)
         if late_s:
             with rank.span(START_SKEW):
@@ -274,7 +268,7 @@ class VirtualRun:
 
     # -- what came of it
 
-    def _finished(self, initialization: "_Initialization") -> m.Finished:
+    def _finished(self, initialization: PlayedInitialization) -> m.Finished:
         trace, n = self.trace, self.spec.nranks
         groups = initialization.groups_up()
         skip: tuple[str, ...] = (IDLE, "loop", NEVER_STARTED)
@@ -359,123 +353,10 @@ class VirtualRun:
         return digest.hexdigest()
 
 
-class _Initialization(Initialization):
-    """The plan as ranks run it, but for AllGathers of many transfers, in which they park: their
-    arrival times go as one vector to rounds, and each resumes when it would have been through.
-    """
-
-    def __init__(self, run: VirtualRun, job: Job) -> None:
-        """Ready to start."""
-        self._run = run
-        self.played_messages = self.played_bytes = 0
-        self._parked: dict[str, _Parked] = {}
-        setup = m.Setup(
-            spec=run.spec,
-            first=0,
-            count=run.spec.nranks,
-            source="",
-            window=None,
-            magic=job.magic,
-            comm=job.comm,
-            report_check_ins=False,
-            kill_at_first_block=False,
-            folder="",
-            keep_store=True,
-            attempt=0,
-            charges=run.charges,
-        )
-        super().__init__(setup, run.ranks, run.faults, run.loop.time, self._formed)
-        self._plays = {gather.phase: plays(run.spec, gather) for gather in self.plan.gathers}
-        self.start(job, run.group_ids)
-        self._make_tables()
-
-    def _make_tables(self) -> None:
-        """As for a worker of all ranks; addresses follow as ranks form."""
-        spec, n = self._spec, self._spec.nranks
-        for index, gather in enumerate(self.plan.gathers):
-            rounds, size = gather.rounds(n, spec.steps), gather.record_bytes
-            if self._plays[gather.phase]:
-                table = RecordTable(n, size, bytearray())
-            else:
-                table = RecordTable.derived(n, size, spec.seed, index, range(n), (n, n))
-            collective = Collective(gather.schedule, n, rounds, table)
-            self._calls[gather.phase] = Call(gather, collective, n)
-
-    async def _formed(self, rank: Rank) -> None:
-        listeners = self._listeners[rank.slot]
-        for gather in self.plan.gathers:
-            if not self._plays[gather.phase]:
-                table = self._calls[gather.phase].collective.table
-                for name, at in gather.addresses:
-                    listener = listeners[self.plan.published.index(name)]
-                    table.put(rank.rank, at, pack_address(listener.address))
-        await self._run.when_formed(rank)
-
-    def _gather(self, rank: Rank, ring: Ring, call: Call) -> Awaitable[object]:
-        if self._plays[call.gather.phase]:
-            return self._park(rank, call)
-        return super()._gather(rank, ring, call)
-
-    def _park(self, rank: Rank, call: Call) -> Awaitable[None]:
-        phase, loop = call.gather.phase, self._run.loop
-        parked = self._parked.setdefault(phase, _Parked(self._spec.nranks))
-        call.began_s = call.began_s or loop.time()
-        future: asyncio.Future[None] = loop.create_future()
-        parked.starts[rank.slot] = loop.time()
-        parked.waiting[rank.slot] = future
-        if len(parked.waiting) == self._spec.nranks:
-            del self._parked[phase]
-            self._play(call.gather, parked)
-        return future
-
-    def _play(self, gather: Gather, parked: "_Parked") -> None:
-        run, n = self._run, self._spec.nranks
-        rounds = gather.rounds(n, self._spec.steps)
-        costs = run.world.costs
-        played = play(
-            gather.schedule,
-            rounds,
-            gather.record_bytes,
-            parked.starts,
-            costs,
-            run.wiring,
-            run.noise,
-        )
-        self.played_messages += played.messages
-        self.played_bytes += played.bytes
-        cpu_s = played.messages / n * (costs.send_s + costs.recv_s)
-        now = run.loop.time()
-        for slot, future in parked.waiting.items():
-            # With few steps a rank may have been through before the last came: it is let go now.
-            finish = max(now, float(played.finish[slot]))
-            cpu = run.networks[slot].cpu
-            cpu.free_at, cpu.busy_s = finish, cpu.busy_s + cpu_s
-            run.loop.at(finish, future.set_result)
-
-    def _address(self, listener: str, rank: int) -> Address:
-        """All ranks are here."""
-        return self._listeners[rank][self.plan.published.index(listener)].address
-
-
-class _Parked:
-    """Ranks that have reached an AllGather which is played in rounds."""
-
-    def __init__(self, n: int) -> None:
-        """None yet."""
-        self.starts = np.zeros(n)
-        self.waiting: dict[int, asyncio.Future[None]] = {}
-
-
 def _noise(seed: int, mean_s: float) -> Noise:
     draws = np.random.default_rng(seed)
     pool = draws.exponential(mean_s, NOISE_DRAWS)
     return Noise(pool, lambda below, count: draws.integers(below, size=count))
-
-
-def plays(spec: Spec, gather: Gather) -> bool:
-    """Is this AllGather played in rounds, and not event by event?"""
-    n = spec.nranks
-    return not gather.schedule.peers(n) and n * gather.rounds(n, spec.steps) > MOST_TRANSFERS
 
 
 def charges_of(spec: Spec, cluster: Cluster) -> dict[str, float]:
