@@ -40,11 +40,11 @@ test: $(VENV)/.installed-dev
 	$(PYTEST) -m alone $(PYTEST_ARGS) || $(IF_ANY)
 
 test-scale: $(VENV)/.installed-dev
-	EMUCOLL_SCALE=$(SCALE) $(PYTEST) -m scale $(PYTEST_ARGS)
+	EMUCOLL_SCALE=$(SCALE) $(PYTEST) -o faulthandler_timeout=3600 -m scale $(PYTEST_ARGS)
 
 # The [interop] extra stays out: the tests fetch single wheels into EMUCOLL_CACHE and load libnccl from there.
 test-interop: $(VENV)/.installed-dev
-	EMUCOLL_SCALE=$(SCALE) $(PYTEST) -m interop $(PYTEST_ARGS)
+	EMUCOLL_SCALE=$(SCALE) $(PYTEST) -o faulthandler_timeout=3600 -m interop $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check --output-format=concise .
