@@ -36,7 +36,8 @@ demo: $(VENV)/.installed
 	$(VENV)/bin/emucoll run -np 98304 --formation tcpstore --allgather ring-pipelined --record-bytes 28 --out out/demo
 
 test: $(VENV)/.installed-dev
-	$(PYTEST) -n 2 --dist loadfile -m "not scale and not interop and not alone" $(PYTEST_ARGS) || $(IF_ANY)
+	$(PYTEST) -n 2 --dist loadfile -m "not scale and not interop and not waits and not alone" $(PYTEST_ARGS) || $(IF_ANY)
+	$(PYTEST) -n 3 -m waits $(PYTEST_ARGS) || $(IF_ANY)
 	$(PYTEST) -m alone $(PYTEST_ARGS) || $(IF_ANY)
 
 test-scale: $(VENV)/.installed-dev

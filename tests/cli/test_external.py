@@ -16,7 +16,7 @@ from tests.cli.command import Commands, Running
 from tests.cli.refusals import refusal
 from tests.servers import serve_root, serve_store
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.waits
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "external_rank.py"
 RECORD = 64
@@ -116,7 +116,7 @@ def test_a_record_that_changes_on_its_way_is_found(emucoll: Commands, tmp_path: 
 
 
 def test_one_that_never_comes(emucoll: Commands) -> None:
-    flags = ("--formation", "nccl-root", "--external-ranks", 3, "--deadline", "2s")
+    flags = ("--formation", "nccl-root", "--external-ranks", 3, "--deadline", "4s")
     ended = emucoll("run", "-np", 8, *flags, *RING)
     assert (ended.error["rank"], ended.error["phase"]) == (3, "external")
     assert "the program that should be it has not come" in ended.error["cause"]
@@ -125,7 +125,7 @@ def test_one_that_never_comes(emucoll: Commands) -> None:
 def test_one_with_a_wrong_magic(emucoll: Commands, tmp_path: Path) -> None:
     """It is a stranger: dropped, and the rank has not come."""
     out = tmp_path / "out"
-    flags = ("--formation", "nccl-root", "--external-ranks", 3, "--out", out, "--deadline", "3s")
+    flags = ("--formation", "nccl-root", "--external-ranks", 3, "--out", out, "--deadline", "5s")
     with emucoll.start("run", "-np", 8, *flags, *RING) as running:
         rendezvous = wait_for(running, out / "rendezvous.json")
         mistaken = tmp_path / "mistaken.json"
@@ -224,7 +224,7 @@ def test_nobody_at_that_address(emucoll: Commands) -> None:
 def test_one_that_stands_there_and_says_nothing(emucoll: Commands) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        ended = emucoll("run", "-np", 2, "--store", address, "--deadline", "2s", "--json")
+        ended = emucoll("run", "-np", 2, "--store", address, "--deadline", "4s", "--json")
     assert ended.exit_code == 3
     assert "the store does not answer" in ended.error["what"]
     assert f"at {address}" in ended.error["evidence"]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.command import Commands, Running, send, sockets
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.waits
 
 FORMATIONS = [
     ("tcpstore", "store"),
@@ -138,12 +138,12 @@ def test_killed_while_the_processes_start(emucoll: Commands) -> None:
 )
 def test_a_rank_that_never_starts(emucoll: Commands, formation: str, phase: str, rank: int) -> None:
     n = 12
-    flags = ("-np", n, "--formation", formation, "--workers", 2, "--deadline", "3s")
+    flags = ("-np", n, "--formation", formation, "--workers", 2, "--deadline", "5s")
     ended = emucoll("run", *flags, "--inject", f"rank={rank}:never-start", "--json")
     error = ended.error
     assert ended.exit_code == 3
     assert error["what"] == (
-        f"the deadline of 3 s passed while the ring was forming: rank {rank} holds it up"
+        f"the deadline of 5 s passed while the ring was forming: rank {rank} holds it up"
     )
     assert (error["rank"], error["phase"], error["peer"]) == (rank, "never-started", None)
     assert error["worker"] == (0 if rank < n / 2 else 1)
@@ -162,7 +162,7 @@ def test_a_rank_that_never_starts(emucoll: Commands, formation: str, phase: str,
 
 
 def test_a_rank_that_never_starts_keeps_all_from_a_root_that_collects(emucoll: Commands) -> None:
-    flags = ("-np", 12, "--formation", "nccl-root-2.22", "--workers", 2, "--deadline", "3s")
+    flags = ("-np", 12, "--formation", "nccl-root-2.22", "--workers", 2, "--deadline", "5s")
     ended = emucoll("run", *flags, "--inject", "rank=5:never-start", "--json")
     error = ended.error
     assert ended.exit_code == 3
@@ -191,7 +191,7 @@ def test_a_root_that_has_collected_all_and_answers_nobody(emucoll: Commands) -> 
 
 
 def test_the_only_rank_never_starts(emucoll: Commands) -> None:
-    flags = ("-np", 1, "--deadline", "3s", "--inject", "rank=0:never-start")
+    flags = ("-np", 1, "--deadline", "5s", "--inject", "rank=0:never-start")
     ended = emucoll("run", *flags)
     assert ended.exit_code == 3
     assert "rank 0 is in phase never-started and waits for nobody" in " ".join(ended.err.split())

@@ -11,7 +11,7 @@ import pytest
 from harness.results.schema import from_json
 from tests.cli.command import Commands
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.waits
 
 
 def closed(*descriptors: int) -> dict[str, object]:

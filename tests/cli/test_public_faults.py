@@ -18,7 +18,7 @@ import pytest
 from tests.cli.command import CHECKOUT, Commands, send
 from tests.cli.test_external import RECORD, be, wait_for
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.waits
 
 
 def test_interrupted_system_calls_are_made_again(emucoll: Commands) -> None:
@@ -80,7 +80,7 @@ def test_keys_that_diverged_are_named(emucoll: Commands, tmp_path: Path) -> None
     (tmp_path / "diverged.py").write_text(
         DIVERGED.replace("raise", "import asyncio; await asyncio.sleep(99); raise")
     )
-    flags = ("--formation", "diverged:Counted", "--deadline", "3s", "--json")
+    flags = ("--formation", "diverged:Counted", "--deadline", "5s", "--json")
     ended = emucoll("run", "-np", 8, *flags, cwd=tmp_path)
     assert ended.exit_code == 3
     evidence = ended.error["evidence"]
@@ -137,7 +137,7 @@ def test_a_dropped_connection_is_tried_again_and_has_a_deadline(emucoll: Command
     """
     root = socket.create_server(("127.0.0.1", 0))
     flags = ("--formation", "nccl-root", "--root", f"127.0.0.1:{root.getsockname()[1]}")
-    with emucoll.start("run", "-np", 4, *flags, "--deadline", "3s", "--json") as running:
+    with emucoll.start("run", "-np", 4, *flags, "--deadline", "5s", "--json") as running:
         running.published_pids()
         root.close()
         ended = running.end()

@@ -14,7 +14,7 @@ from harness.control import messages as m
 from harness.control.link import TOKEN_VARIABLE
 from tests.cli.command import Commands, Running, listeners, send, sockets
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.waits
 
 TWO = ("--workers", 2, "--deadline", "60s", "--json")
 STAGGER = ("--uid-stagger-threshold", 1, "--uid-stagger-rate", 20)

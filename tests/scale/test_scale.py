@@ -294,7 +294,7 @@ def test_late_messages_decide_how_long_it_takes(
 def test_a_formation_in_virtual_time(formation: str, bounded_scale: bool) -> None:
     """In one process of less than 1 GiB, and a rank costs about as much whatever their number."""
     only_few_formations_if(bounded_scale, formation)
-    few, many = (BOUNDED // 4, BOUNDED) if bounded_scale else (BOUNDED, FULL)
+    few, many = (512, 2048) if bounded_scale else (BOUNDED, FULL)
     cpu_s = {}
     for nranks in (few, many):
         result = run(
