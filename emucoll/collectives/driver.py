@@ -12,11 +12,12 @@ from typing import Any, Protocol
 
 from emucoll.collectives.rings import HEADER_BYTES
 from emucoll.collectives.schedule import NEXT, PREV, Line, Part, Schedule, Transfer
-from emucoll.collectives.table import RecordTable, Wrong, WrongBlocks
+from emucoll.collectives.table import RecordTable, WrongBlocks
 from emucoll.errors import ConnectionClosed
 from emucoll.net.base import Buffer, Channel, drive, drive_all
 from emucoll.rank import Rank
 from emucoll.trace import Metered
+from emucoll.wrong import Wrong
 
 CHUNK_BYTES = 256 * 1024
 """The most that a rank reads at once where blocks run together. 64 KiB let kernel TCP memory pile

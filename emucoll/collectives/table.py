@@ -11,12 +11,12 @@ blocks is one slice.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from emucoll.wire.address import Buffer
+from emucoll.wrong import Wrong
 
 _CHUNK_BYTES = 256 * 1024
 """Records made at once: the table itself is the only large buffer."""
@@ -43,20 +43,6 @@ def _mix(x: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         result: npt.NDArray[np.uint64] = z ^ (z >> np.uint64(31))
         return result
-
-
-class Wrong(NamedTuple):
-    """A block that came wrong."""
-
-    rank: int
-    """Who received it."""
-    block: int
-    what: str
-    """What differs."""
-    peer: int
-    """The rank that sent it."""
-    step: int
-    """In which round."""
 
 
 @dataclass(slots=True)

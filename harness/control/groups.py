@@ -12,7 +12,7 @@ import numpy as np
 
 from emucoll.collectives.driver import Collective, run
 from emucoll.collectives.schedule import NEXT, PREV
-from emucoll.collectives.table import RecordTable, Wrong, derived_records
+from emucoll.collectives.table import RecordTable, derived_records
 from emucoll.formation.base import Formation
 from emucoll.formation.split import SPLIT_INFO_BYTES, form_split, split_magic
 from emucoll.net.base import Address, Listener
@@ -22,6 +22,7 @@ from emucoll.plans.steps import Gather, Local, Plan
 from emucoll.rank import Job, Rank, Ring
 from emucoll.trace import Trace
 from emucoll.wire.nccl import UniqueId
+from emucoll.wrong import Wrong
 from harness.control.messages import GroupsUp
 from harness.groups import GroupKind, Membership
 from harness.planned import group_formation, split_colors, split_sorts

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from emucoll.collectives.table import Wrong
+from emucoll.wrong import Wrong
 from harness.spec import Spec
 from harness.work import Work
 

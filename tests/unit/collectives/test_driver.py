@@ -19,9 +19,10 @@ from emucoll.collectives.rings import (
     Ring,
 )
 from emucoll.collectives.schedule import NEXT, PREV, Schedule
-from emucoll.collectives.table import Wrong, WrongBlocks
+from emucoll.collectives.table import WrongBlocks
 from emucoll.errors import ConnectionClosed
 from emucoll.net.base import Buffer
+from emucoll.wrong import Wrong
 from tests.unit.collectives.pipes import Pipe, PipePeers, full_table, gather, make_ranks
 
 BOTH = pytest.mark.parametrize("schedule", [RING, RING_PIPELINED], ids=lambda ring: ring.name)

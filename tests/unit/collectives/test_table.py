@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emucoll.collectives.table import RecordTable, Wrong, WrongBlocks, derived_records
+from emucoll.collectives.table import RecordTable, WrongBlocks, derived_records
+from emucoll.wrong import Wrong
 
 
 def records(n: int, record_bytes: int, seed: int = 5, call: int = 0) -> list[bytes]:
