@@ -20,6 +20,7 @@ from emucoll.wire.address import Address, Buffer
 
 __all__ = [
     "LISTEN_BACKLOG",
+    "READY",
     "Address",
     "Buffer",
     "Channel",
@@ -115,6 +116,17 @@ class Clock(Protocol):
 
     async def sleep(self, s: float) -> None:
         """Suspend for `s` seconds."""
+
+
+class _Ready:
+    """An awaitable that never suspends."""
+
+    def __await__(self) -> Generator[object, None, None]:
+        return iter(())  # type: ignore[return-value]
+
+
+READY = _Ready()
+"""What a send that need not wait returns."""
 
 
 class Pollable:

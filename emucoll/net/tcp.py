@@ -25,6 +25,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable
 from emucoll.errors import ConnectFailed, ConnectionClosed, DeadlineExceeded, ListenFailed
 from emucoll.net.base import (
     LISTEN_BACKLOG,
+    READY,
     Address,
     Buffer,
     Channel,
@@ -70,16 +71,6 @@ class TcpClock:
     async def sleep(self, s: float) -> None:
         """Suspend for `s` seconds; the loop's timers round to about 1 ms."""
         await asyncio.sleep(s)
-
-
-class _Ready:
-    """An awaitable that never suspends."""
-
-    def __await__(self) -> Generator[object, None, None]:
-        return iter(())  # type: ignore[return-value]
-
-
-_READY = _Ready()
 
 
 class TcpChannel(Pollable):
@@ -136,14 +127,14 @@ class TcpChannel(Pollable):
             except OSError as error:
                 raise self._closed(error) from None
             if sent == len(data):
-                return _READY
+                return READY
             self._queue = bytearray(memoryview(data)[sent:])
             self._await_writable()
-        return _READY if len(self._queue) <= self.bound else self._drained(self.bound)
+        return READY if len(self._queue) <= self.bound else self._drained(self.bound)
 
     def flush(self) -> Awaitable[None]:
         """See Channel.flush."""
-        return self._drained(0) if self._queue or self._broken else _READY
+        return self._drained(0) if self._queue or self._broken else READY
 
     async def acknowledged(self) -> None:
         """See Channel.acknowledged. On loopback the answer is there at once, unless the peer's

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Generator
 from emucoll.errors import ConnectFailed, ConnectionClosed, DeadlineExceeded, ListenFailed
 from emucoll.net.base import (
     LISTEN_BACKLOG,
+    READY,
     Address,
     Buffer,
     Pollable,
@@ -375,12 +376,12 @@ class VirtualChannel(Pollable):
         if self._queue is None:
             if self._room() >= len(data):
                 self._transmit(bytes(data))
-                return _READY
+                return READY
             self._queue = deque()
         self._queue.append(bytes(data))
         self._queued += len(data)
         self._transmit_queue()
-        return _READY if self._queued <= self.bound else self._drained(self.bound)
+        return READY if self._queued <= self.bound else self._drained(self.bound)
 
     def _room(self) -> int:
         return self.network.costs.window_bytes - self.peer.unread
@@ -432,7 +433,7 @@ class VirtualChannel(Pollable):
 
     def flush(self) -> Awaitable[None]:
         """See Channel.flush."""
-        return self._drained(0) if self._queue or self._broken else _READY
+        return self._drained(0) if self._queue or self._broken else READY
 
     async def acknowledged(self) -> None:
         """See Channel.acknowledged."""
@@ -593,13 +594,3 @@ class VirtualChannel(Pollable):
     def _answer_with_reset(self) -> None:
         loop = self.network.loop
         loop.at(loop.time() + self.latency_s, self.peer._reset)
-
-
-class _Ready:
-    """An awaitable that never suspends."""
-
-    def __await__(self) -> Generator[object, None, None]:
-        return iter(())  # type: ignore[return-value]
-
-
-_READY = _Ready()

@@ -35,6 +35,7 @@ from harness.control.messages import (
     Stop,
     StuckKeys,
 )
+from harness.usage import cpu_s
 from harness.work import Work
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Server:
     def start(self) -> ServerReady:
         """Listen; where."""
         ready = self._ready()
-        self._cpu_s = _cpu_s()
+        self._cpu_s = cpu_s()
         return ready
 
     def renew(self, setup: ServerSetup) -> ServerReady:
@@ -198,7 +199,7 @@ class Server:
                 retries=sum(root.retries for root in self._roots) if self._roots else None,
                 requests=None if self._store is None else self._store.state.requests,
                 syscalls=None if counters is None else counters.syscalls,
-                cpu_s=_cpu_s() - self._cpu_s,
+                cpu_s=cpu_s() - self._cpu_s,
                 peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             ),
             dropped=dropped[: Strangers.KEPT],
@@ -213,11 +214,6 @@ class Server:
             self._network.close()
         if self._torch is not None:
             self._torch.close()
-
-
-def _cpu_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
 
 
 async def serve(controller: str, process: str, loop_name: str) -> None:

@@ -54,6 +54,7 @@ from harness.control.ranks import (
 )
 from harness.control.skew import skew_s
 from harness.planned import plan_of
+from harness.usage import cpu_s
 from harness.work import Work
 
 PROGRESS_S = 0.5
@@ -111,7 +112,7 @@ class Worker:
         self._started = self._began = 0.0
         self._admitted = self._formed = self._gathered = 0
         self._reads = self._writes = self._sent_before = 0
-        self._cpu_before = _cpu_s()
+        self._cpu_before = cpu_s()
         self._ticker: asyncio.Task[None] | None = None
         loop.set_task_factory(_metered_task)
 
@@ -157,7 +158,7 @@ class Worker:
             attempt=self._setup.attempt,
         )
         self._initialization.start(job, unpack_unique_ids(start.group_ids))
-        self._cpu_before = _cpu_s()
+        self._cpu_before = cpu_s()
         self._started = self._clock.now()
         self._ticker = asyncio.create_task(self._tick())
         leaders = self._put_leaders_first(len(roots))
@@ -333,7 +334,7 @@ class Worker:
         trace, counters = self._trace, self._network.counters
         now = self._clock.now()
         trace.to_loop()
-        process_cpu_s = _cpu_s() - self._cpu_before
+        process_cpu_s = cpu_s() - self._cpu_before
         cpu = dict(zip(trace.names, trace.cpu, strict=True))
         cpu["loop"] = process_cpu_s - sum(
             seconds for name, seconds in cpu.items() if name != "loop"
@@ -391,11 +392,6 @@ def _metered_task(
     if rank is not None and not isinstance(coroutine, Metered):
         coroutine = Metered(coroutine, rank)
     return asyncio.Task(coroutine, loop=loop, **kwargs)
-
-
-def _cpu_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
 
 
 async def work(controller: str, process: str, loop_name: str) -> None:

@@ -4,7 +4,6 @@ storage.
 
 import asyncio
 import os
-import resource
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -43,6 +42,7 @@ from harness.results.storage import (
 )
 from harness.skew import last_start_s
 from harness.spec import Spec
+from harness.usage import cpu_s
 
 
 def demand(spec: Spec, machine: Machine) -> Demand:
@@ -217,7 +217,7 @@ def run(spec: Spec, progress: Progress) -> RunResult:
         progress.note("timing one rank's local work, which all ranks are charged")
     charged = charges(spec)
     kernel = KernelMemory()
-    before = _cpu_s()
+    before = cpu_s()
     watch = _Watch(spec, layout, progress, kernel)
     keep_store = keeps_its_store(spec, machine)
     if plan_of(spec).front is not None and not keep_store:
@@ -233,7 +233,7 @@ def run(spec: Spec, progress: Progress) -> RunResult:
     kernel.sample()
     measured = assemble.Measured(
         environment=_with_loop(environment, outcome),
-        controller_cpu_s=_cpu_s() - before,
+        controller_cpu_s=cpu_s() - before,
         kernel_socket_bytes=kernel.peak_bytes,
         warnings=warnings,
         charges=charged,
@@ -289,11 +289,6 @@ def _with_loop(environment: Environment, outcome: Outcome) -> Environment:
         if outcome.loop is None
         else msgspec.structs.replace(environment, loop=outcome.loop)
     )
-
-
-def _cpu_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
 
 
 SHOWN_EXTERNAL = 16

@@ -48,6 +48,7 @@ from harness.results.environment import read_environment
 from harness.results.schema import Memory, RunResult, RunWarning, Simulation, WorkByRole
 from harness.results.storage import check_writable
 from harness.spec import RankFault, ServerKill, Spec, WorkerKill, format_injection
+from harness.usage import cpu_s
 from harness.work import Work
 
 CRASHED = "crashed"
@@ -398,12 +399,12 @@ def run(spec: Spec) -> RunResult:
     refuse_impossible(spec)
     if spec.out is not None:
         check_writable(spec.out)
-    began, cpu_before_s = time.monotonic(), _cpu_s()
+    began, cpu_before_s = time.monotonic(), cpu_s()
     virtual = VirtualRun(spec, cluster)
     outcome = virtual.run()
     simulation = Simulation(
         seconds=time.monotonic() - began,
-        cpu_s=_cpu_s() - cpu_before_s,
+        cpu_s=cpu_s() - cpu_before_s,
         peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         events=virtual.loop.events,
     )
@@ -450,11 +451,6 @@ def _too_late(spec: Spec, total_s: float) -> list[RunWarning]:
             text = f"--inject {format_injection(fault)}: all was over after {total_s:g} s"
             warnings.append(RunWarning(code="fault-too-late", text=text))
     return warnings
-
-
-def _cpu_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
 
 
 def _simulated(result: RunResult, virtual: VirtualRun) -> None:
