@@ -1,6 +1,11 @@
 """Clusters: what `--cluster` names, as costs and places."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from emucoll.errors import UsageError
 from emucoll.sim.cost import Costs
@@ -10,11 +15,14 @@ FOLDER = "clusters"
 _LAYOUT: dict[str, Kind] = {
     "hosts": "count",
     "gpus_per_host": "count",
+    "hosts_per_rack": "count",
     "latency.between_hosts": "time",
     "latency.within_host": "time",
+    "latency.within_rack": "time",
     "latency.jitter": "time",
     "cpu.write": "time",
     "cpu.read": "time",
+    "cpu.contention": "time",
     "cpu.connect": "time",
     "cpu.accept": "time",
     "cpu.listen": "time",
@@ -22,7 +30,34 @@ _LAYOUT: dict[str, Kind] = {
     "network.bandwidth": "size",
     "kernel.somaxconn": "count",
 }
-_OPTIONAL = {"latency.jitter"}
+_LOOPS = "loops."
+_LAYOUT |= dict.fromkeys(
+    (
+        f"{_LOOPS}{name}"
+        for name in ("ring_check", "same_process", "duplicate_gpu", "node_numbering", "split_sort")
+    ),
+    "time",
+)
+_OPTIONAL = {"latency.jitter", "latency.within_rack", "hosts_per_rack", "cpu.contention"}
+_OPTIONAL |= {key for key in _LAYOUT if key.startswith(_LOOPS)}
+Hosts: TypeAlias = npt.NDArray[np.int64]
+"""The number of each rank's host."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Where ranks run in virtual time, and what things cost there."""
+
+    hosts: Hosts
+    costs: Costs
+    iteration_s: float
+    """Of the innermost loops of local work,"""
+    loops_s: Mapping[str, float] = field(default_factory=dict)
+    """but for the work of these names."""
+    jitter_s: float = 0.0
+    """The mean of what a message takes beyond its latency; exponentially distributed."""
+    sharing: tuple[range, ...] = ()
+    """Ranks that share a CPU; all others have their own."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +77,12 @@ class Cluster:
         return int(self.profile.values["gpus_per_host"].value)
 
     @property
+    def hosts_per_rack(self) -> int:
+        """1 where nothing is said of racks."""
+        per_rack = self.profile.values.get("hosts_per_rack")
+        return 1 if per_rack is None else int(per_rack.value)
+
+    @property
     def iteration_s(self) -> float:
         """Of the innermost loops of local work."""
         return self.profile.values["cpu.iteration"].value
@@ -52,12 +93,29 @@ class Cluster:
         jitter = self.profile.values.get("latency.jitter")
         return 0.0 if jitter is None else jitter.value
 
+    def setting(self, hosts: Hosts) -> Setting:
+        """With each rank on the host of that number."""
+        return Setting(
+            hosts=hosts,
+            costs=self.costs(),
+            iteration_s=self.iteration_s,
+            loops_s={
+                key.removeprefix(_LOOPS): each.value
+                for key, each in self.profile.values.items()
+                if key.startswith(_LOOPS)
+            },
+            jitter_s=self.jitter_s,
+        )
+
     def costs(self) -> Costs:
         """Of its network and its processes."""
         values = {key: each.value for key, each in self.profile.values.items()}
         return Costs(
             latency_s=values["latency.between_hosts"],
             intra_host_latency_s=values["latency.within_host"],
+            intra_rack_latency_s=values.get("latency.within_rack"),
+            hosts_per_rack=int(values.get("hosts_per_rack", 1)),
+            contention_s=values.get("cpu.contention", 0.0),
             send_s=values["cpu.write"],
             recv_s=values["cpu.read"],
             byte_s=1 / values["network.bandwidth"],
@@ -77,6 +135,13 @@ def find_cluster(name: str, nranks: int) -> Cluster:
             f"-np {nranks}: {name} has {cluster.hosts} hosts × {cluster.gpus_per_host} GPUs = "
             f"{slots} places: fewer ranks, or a larger cluster"
         )
-    if cluster.profile.values["network.bandwidth"].value <= 0:
+    if cluster.profile.values["network.bandwidth"].low <= 0:
         raise UsageError(f"{name}: network.bandwidth is 0: expected more")
+    if "latency.within_rack" in cluster.profile.values and cluster.hosts_per_rack == 1:
+        raise UsageError(f"{name}: latency.within_rack: expected hosts_per_rack too, above 1")
     return cluster
+
+
+def in_order(nranks: int, ranks_per_host: int) -> Hosts:
+    """Ranks fill one host after another."""
+    return np.arange(nranks, dtype=np.int64) // ranks_per_host

@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from emucoll.collectives.rings import HEADER_BYTES
-from emucoll.collectives.schedule import NEXT, PREV, Line, Part, Schedule, Transfer
+from emucoll.collectives.schedule import (
+    NEXT,
+    PREV,
+    Line,
+    Part,
+    Schedule,
+    Transfer,
+    both_ways,
+)
 from emucoll.collectives.table import RecordTable, WrongBlocks
 from emucoll.errors import ConnectionClosed
 from emucoll.net.base import Buffer, Channel, drive, drive_all
@@ -64,6 +72,9 @@ def run(
     if schedule.peers(collective.n):
         assert peers is not None, "this schedule needs more lines than the ring's"
         return _over_peers(rank, peers, collective)
+    shared = both_ways(schedule, collective.n, collective.rounds)
+    for line in lines.values():
+        line.both_ways = shared
     if schedule.flow == "cut-through":
         return _drive(rank, _cut_through(rank.rank, lines[PREV], lines[NEXT], collective))
     return _drive(

@@ -123,3 +123,8 @@ def rounds_run(schedule: Schedule, n: int, steps: int | None) -> int:
     """How many of its rounds are run where only the first `steps` are wanted; None: all."""
     rounds = schedule.rounds(n)
     return rounds if steps is None else min(steps, rounds)
+
+
+def both_ways(schedule: Schedule, n: int, rounds: int) -> bool:
+    """Do the first `rounds` rounds use both directions of the ring's two connections?"""
+    return not schedule.peers(n) and min(schedule.reach(n, rounds)) > 0

@@ -49,6 +49,8 @@ class Channel(Protocol):
 
     bound: int
     """`send` suspends its caller while more bytes than this are queued."""
+    both_ways: bool
+    """Does the collective that runs on it use both its directions? Set by the driver."""
 
     def send(self, data: Buffer, messages: int = 1) -> Awaitable[None]:
         """Queue all of `data` at once, as `messages` messages of its protocol.
@@ -134,11 +136,13 @@ class Pollable:
     whoever waits to write.
     """
 
-    __slots__ = ("order", "reader", "writer")
+    __slots__ = ("both_ways", "order", "reader", "writer")
 
     def __init__(self) -> None:
         """Nobody waits."""
         self.order = 0.0
+        self.both_ways = False
+        """Does the collective that runs on it use both its directions?"""
         self.reader: Callable[[None], object] | None = None
         self.writer: Callable[[None], object] | None = None
 

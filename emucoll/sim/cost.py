@@ -24,12 +24,22 @@ class Costs:
     """L between hosts: from the sender's network to the receiver's."""
     intra_host_latency_s: float | None = None
     """L within a host; None: as between hosts."""
+    intra_rack_latency_s: float | None = None
+    """L between the hosts of a rack; None: as between any."""
+    hosts_per_rack: int = 1
+    """Hosts with successive numbers."""
+    handshake_latency_s: float | None = None
+    """L of what establishes a connection; None: as that of its messages."""
     send_s: float = 0.0
     """o of a write, on the sender's CPU."""
     recv_s: float = 0.0
     """o of a read, on the receiver's CPU."""
     byte_s: float = 0.0
     """G: how long a byte keeps the sender's network busy."""
+    contention_s: float = 0.0
+    """What a write or a read takes longer on a socket both of whose directions a collective uses:
+    they share its lock.
+    """
     connect_s: float = 0.0
     """Of a connection, on the CPU of whoever asks for it."""
     accept_s: float = 0.0
@@ -44,7 +54,12 @@ class Costs:
     syn_give_up_s: float = SYN_GIVE_UP_S
 
     def latency_between(self, host: int, other: int) -> float:
-        """L from one host to another, or within one."""
+        """L from one host to another, within a rack, or within a host."""
         if host == other and self.intra_host_latency_s is not None:
             return self.intra_host_latency_s
+        if (
+            self.intra_rack_latency_s is not None
+            and host // self.hosts_per_rack == other // self.hosts_per_rack
+        ):
+            return self.intra_rack_latency_s
         return self.latency_s

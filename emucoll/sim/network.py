@@ -173,7 +173,7 @@ class VirtualNetwork:
 class _Asking:
     """A connection that is asked for."""
 
-    __slots__ = ("address", "began", "future", "network", "over", "tries")
+    __slots__ = ("address", "began", "future", "message_latency_s", "network", "over", "tries")
 
     def __init__(self, network: VirtualNetwork, address: Address, began: float) -> None:
         self.network = network
@@ -190,6 +190,9 @@ class _Asking:
         here = self.network.host
         there = here if listener is None else listener.network.host
         latency_s = world.costs.latency_between(here, there)
+        self.message_latency_s = latency_s
+        if world.costs.handshake_latency_s is not None:
+            latency_s = world.costs.handshake_latency_s
         if world.links is not None:
             if not world.links.passes(here, there, when):
                 self._ask_again()
@@ -225,16 +228,19 @@ class _Asking:
         elif listener.is_full():
             self._ask_again()
         else:
-            near = VirtualChannel(network, latency_s)
-            far = VirtualChannel(listener.network, latency_s)
+            late_s = self.message_latency_s
+            if network.world.links is not None:
+                late_s += network.world.links.delay_s(network.host, listener.network.host)
+            near = VirtualChannel(network, late_s)
+            far = VirtualChannel(listener.network, late_s)
             near.peer, far.peer = far, near
             listener.coming += 1
-            loop.at(loop.time() + latency_s, self._established, (near, listener))
+            loop.at(loop.time() + latency_s, self._established, (near, listener, latency_s))
 
-    def _established(self, made: "tuple[VirtualChannel, VirtualListener]") -> None:
-        near, listener = made
+    def _established(self, made: "tuple[VirtualChannel, VirtualListener, float]") -> None:
+        near, listener, latency_s = made
         loop = self.network.loop
-        loop.at(loop.time() + near.latency_s, listener.established, near.peer)
+        loop.at(loop.time() + latency_s, listener.established, near.peer)
         if self.over or self.future.done():
             near.abort()
             return
@@ -390,8 +396,9 @@ class VirtualChannel(Pollable):
         network, costs, loop = self.network, self.network.costs, self.network.loop
         now = loop.time()
         leaves = now
-        if costs.send_s:
-            leaves = network.cpu.spend(now, costs.send_s)
+        send_s = costs.send_s + costs.contention_s if self.both_ways else costs.send_s
+        if send_s:
+            leaves = network.cpu.spend(now, send_s)
         if costs.byte_s:
             leaves = network.wire.spend(leaves, costs.byte_s * len(data))
         arrives = leaves + self.latency_s
@@ -466,12 +473,16 @@ class VirtualChannel(Pollable):
     def _read(self) -> None:
         """What is wanted is here: reading it takes the CPU."""
         network = self.network
-        recv_s = network.costs.recv_s
+        recv_s = self._recv_s()
         if recv_s:
             self._reading = True
             network.loop.at(network.cpu.spend(network.loop.time(), recv_s), self._have_read)
         else:
             self._have_read(None)
+
+    def _recv_s(self) -> float:
+        costs = self.network.costs
+        return costs.recv_s + costs.contention_s if self.both_ways else costs.recv_s
 
     def _have_read(self, _: None) -> None:
         self._reading = False
@@ -492,7 +503,7 @@ class VirtualChannel(Pollable):
     @types.coroutine
     def recv(self, n: int) -> Generator[object, None, bytes]:
         """See Channel.recv. A window's worth at a time, so that more can come than it holds."""
-        if not n or (len(self._here) >= n and not self.network.costs.recv_s):
+        if not n or (len(self._here) >= n and not self._recv_s()):
             return self._give(n)
         most, parts = max(1, self.network.costs.window_bytes // 2), bytearray()
         try:

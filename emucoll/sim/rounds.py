@@ -10,7 +10,7 @@ rounds. Connections to peers (bruck) are not played here. Pure: times in, times 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from emucoll.collectives.rings import HEADER_BYTES
-from emucoll.collectives.schedule import NEXT, Exchange, Line, Part, Schedule
+from emucoll.collectives.schedule import NEXT, Exchange, Line, Part, Schedule, both_ways
 from emucoll.errors import UsageError
 from emucoll.sim.cost import Costs
 
 _SAME = 1e-13
 """Of the time: what differs by less differs by rounding."""
+_LONGEST_PERIOD = 4096
 Times: TypeAlias = npt.NDArray[np.float64]
 """Seconds, one of each rank."""
 
@@ -73,10 +74,25 @@ def wires(hosts: npt.NDArray[np.int64], costs: Costs) -> Wires:
 
     @lru_cache(maxsize=64)
     def latency(line: Line) -> Times:
-        near = costs.latency_between(0, 0)
-        return np.where(hosts == np.roll(hosts, line), near, costs.latency_s)
+        before = np.roll(hosts, line)
+        between = np.full(len(hosts), costs.latency_s)
+        if costs.intra_rack_latency_s is not None:
+            racks = hosts // costs.hosts_per_rack == before // costs.hosts_per_rack
+            between[racks] = costs.intra_rack_latency_s
+        if costs.intra_host_latency_s is not None:
+            between[hosts == before] = costs.intra_host_latency_s
+        return between
 
-    return Wires(latency, int(np.count_nonzero(hosts == hosts[0])) if len(hosts) else 1)
+    return Wires(latency, _period(latency(NEXT)))
+
+
+def _period(latencies: Times) -> int:
+    """After how many ranks they repeat; of all ranks, where they do not within _LONGEST_PERIOD."""
+    n = len(latencies)
+    for period in range(1, min(n, _LONGEST_PERIOD)):
+        if np.array_equal(latencies[period:], latencies[:-period]):
+            return period
+    return n
 
 
 def play(
@@ -95,6 +111,12 @@ def play(
     n = len(starts)
     if schedule.peers(n):
         raise UsageError(f"{schedule.name} is not played in rounds: it connects to peers")
+    if costs.contention_s and both_ways(schedule, n, rounds):
+        costs = replace(
+            costs,
+            send_s=costs.send_s + costs.contention_s,
+            recv_s=costs.recv_s + costs.contention_s,
+        )
     since = float(starts.min())  # small numbers, whose rounding is small
     finish, messages, sent_bytes = starts - since, 0, 0
     for lane in range(schedule.lanes):

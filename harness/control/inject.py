@@ -158,6 +158,14 @@ class _Passing:
     def bound(self, bound: int) -> None:
         self._channel.bound = bound
 
+    @property
+    def both_ways(self) -> bool:
+        return self._channel.both_ways
+
+    @both_ways.setter
+    def both_ways(self, both_ways: bool) -> None:
+        self._channel.both_ways = both_ways
+
     def send(self, data: Buffer, messages: int = 1) -> Awaitable[None]:
         return self._channel.send(data, messages)
 

@@ -55,7 +55,10 @@ class PlayedInitialization(Initialization):
             charges=run.charges,
         )
         super().__init__(setup, run.ranks, run.faults, run.loop.time, self._formed)
-        self._plays = {gather.phase: plays(run.spec, gather) for gather in self.plan.gathers}
+        alone = not run.setting.sharing  # rounds give every rank a CPU
+        self._plays = {
+            gather.phase: alone and plays(run.spec, gather) for gather in self.plan.gathers
+        }
         self.start(job, run.group_ids)
         self._make_tables()
 

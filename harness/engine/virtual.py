@@ -29,7 +29,7 @@ from emucoll.sim.network import Serial, VirtualNetwork, VirtualWorld
 from emucoll.sim.rounds import Noise, wires
 from emucoll.trace import IDLE, Trace
 from emucoll.wire.nccl import UniqueId, root_ranks
-from harness.clusters import Cluster, find_cluster
+from harness.clusters import Setting, find_cluster, in_order
 from harness.control import messages as m
 from harness.control.controller import RANK_WEIGHTS, Outcome, Placement
 from harness.control.inject import RankFaults
@@ -60,20 +60,20 @@ NOISE_DRAWS = 1 << 20
 class VirtualRun:
     """One bring-up of a spec on a cluster."""
 
-    def __init__(self, spec: Spec, cluster: Cluster) -> None:
+    def __init__(self, spec: Spec, setting: Setting) -> None:
         """Nothing has happened yet."""
         self.spec = spec
-        self.cluster = cluster
+        self.setting = setting
         self.loop = VirtualLoop(weak_s=min(60.0, spec.deadline_s))
         draws = random.Random(f"jitter {spec.seed}")
-        mean_s = cluster.jitter_s
+        mean_s = setting.jitter_s
         jitter = (lambda: draws.expovariate(1 / mean_s)) if mean_s else None
-        nhosts = -(-spec.nranks // spec.ranks_per_host)
+        nhosts = int(setting.hosts.max()) + 1
         faults = [each for each in spec.inject if isinstance(each, HostFault | LinkFault)]
         rules = [rule for fault in faults if (rule := rule_of(fault, nhosts)) is not None]
         losses = random.Random(f"loss {spec.seed}")
         links = Links(rules, losses.random) if rules else None
-        self.world = VirtualWorld(self.loop, cluster.costs(), jitter, links)
+        self.world = VirtualWorld(self.loop, setting.costs, jitter, links)
         self._slow_hosts = {
             each.host: each.factor or 1.0
             for each in faults
@@ -82,11 +82,10 @@ class VirtualRun:
         self.plan = plan_of(spec)
         self.trace = Trace(spec.nranks, self.loop.time)
         self.faults = RankFaults(spec, self.plan)
-        hosts = np.arange(spec.nranks, dtype=np.int64) // spec.ranks_per_host
-        self.wiring = wires(hosts, self.world.costs)
+        self.wiring = wires(setting.hosts, setting.costs)
         self.noise = _noise(spec.seed, mean_s) if mean_s else None
         self.outcome = Outcome(stage=Stage.FORMING)
-        self.charges = charges_of(spec, cluster)
+        self.charges = charges_of(spec, setting)
         self.ranks: list[Rank] = []
         self.networks: list[VirtualNetwork] = []
         self.totals = array("d", bytes(8 * spec.nranks))
@@ -111,10 +110,12 @@ class VirtualRun:
         spec = self.spec
         draws = random.Random(f"virtual {spec.seed}")
         jitter = random.Random(spec.seed * 1_000_003)
-        host = spec.ranks_per_host
-        for r in range(spec.nranks):
-            slow = self.faults.slow(r) * self._slow_hosts.get(r // host, 1.0)
-            network = self.world.network(r // host, Serial(slow))
+        shared = {rank: Serial() for ranks in self.setting.sharing for rank in ranks[:1]}
+        for ranks in self.setting.sharing:
+            shared |= dict.fromkeys(ranks, shared[ranks[0]])
+        for r, host in enumerate(self.setting.hosts.tolist()):
+            slow = self.faults.slow(r) * self._slow_hosts.get(host, 1.0)
+            network = self.world.network(host, shared.get(r) or Serial(slow))
             self.networks.append(network)
             self.ranks.append(Rank(r, r, network, self.world.clock, self.trace, jitter))
         job = self._start_servers(draws)
@@ -177,7 +178,7 @@ class VirtualRun:
     ) -> UniqueId:
         """Beside the rank that made its id, in a thread with a core of its own."""
         layout = self.plan.formation.check_in
-        network = self.world.network(owner // self.spec.ranks_per_host)
+        network = self.world.network(int(self.setting.hosts[owner]))
         state: RootState | CollectingRootState = RootState(nranks, iroot, nroots)
         if layout.collects:
             state = CollectingRootState(nranks)
@@ -360,11 +361,13 @@ def _noise(seed: int, mean_s: float) -> Noise:
     return Noise(pool, lambda below, count: draws.integers(below, size=count))
 
 
-def charges_of(spec: Spec, cluster: Cluster) -> dict[str, float]:
+def charges_of(spec: Spec, setting: Setting) -> dict[str, float]:
     """By phase how long a rank's local work takes."""
-    extent, iteration_s = extent_of(spec), cluster.iteration_s
+    extent = extent_of(spec)
     return {
-        local.phase: local.work.iterations(extent) * local.work.calls(extent) * iteration_s
+        local.phase: local.work.iterations(extent)
+        * local.work.calls(extent)
+        * setting.loops_s.get(local.work.name, setting.iteration_s)
         for local in locals_of(spec)
     }
 
@@ -397,10 +400,15 @@ def run(spec: Spec) -> RunResult:
     assert spec.cluster is not None
     cluster = find_cluster(spec.cluster, spec.nranks)
     refuse_impossible(spec)
+    return run_in(spec, cluster.setting(in_order(spec.nranks, spec.ranks_per_host)))
+
+
+def run_in(spec: Spec, setting: Setting) -> RunResult:
+    """Run it there. Raises UsageError for a folder that cannot be written to."""
     if spec.out is not None:
         check_writable(spec.out)
     began, cpu_before_s = time.monotonic(), cpu_s()
-    virtual = VirtualRun(spec, cluster)
+    virtual = VirtualRun(spec, setting)
     outcome = virtual.run()
     simulation = Simulation(
         seconds=time.monotonic() - began,

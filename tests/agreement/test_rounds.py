@@ -4,6 +4,7 @@ and sends as much.
 
 import asyncio
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,6 +31,8 @@ CLUSTER = Costs(
     byte_s=0.0007 * US,
 )
 RANKS_PER_HOST = 8
+CONTENDED = replace(CLUSTER, contention_s=0.9 * US)
+IN_RACKS = replace(CLUSTER, intra_rack_latency_s=11 * US, hosts_per_rack=3)
 LOCKSTEP = ["ring", "ring-bidir"]
 
 
@@ -115,6 +118,24 @@ def test_rounds_take_as_long_as_events(
     # Events tell the time since the program began, which takes digits off.
     np.testing.assert_allclose(rounds[0], events[0], rtol=1e-9, atol=1e-14)
     assert rounds[1:] == events[1:]
+
+
+@pytest.mark.parametrize("costs", [CONTENDED, IN_RACKS], ids=["contention", "racks"])
+@pytest.mark.parametrize("allgather", LOCKSTEP)
+def test_so_they_do_with_contention_and_racks(allgather: str, costs: Costs) -> None:
+    starts = np.random.default_rng(1).uniform(0.0, 100 * US, 70)
+    events = by_events(allgather, 70, 120, starts, costs)
+    rounds = by_rounds(allgather, 70, 120, starts, costs)
+    np.testing.assert_allclose(rounds[0], events[0], rtol=1e-9, atol=1e-14)
+
+
+def test_only_who_uses_both_directions_of_a_socket_pays_for_its_lock() -> None:
+    starts = np.zeros(64)
+    for allgather, pays in (("ring", False), ("ring-bidir", True), ("ring-bidir-headerless", True)):
+        without, contended = (
+            by_rounds(allgather, 64, 120, starts, costs)[0].max() for costs in (CLUSTER, CONTENDED)
+        )
+        assert bool(contended > without) == pays
 
 
 @pytest.mark.parametrize("allgather", ["ring-bidir-headerless", "ring-pipelined"])
