@@ -70,5 +70,9 @@ class PreflightRefused(UsageError):
     """The run does not fit this machine."""
 
 
+class Undecided(EmucollError):
+    """There is no ground to answer on; the text says what would be."""
+
+
 class HarnessError(EmucollError):
     """A worker, a root or a store was lost, or could not be started."""

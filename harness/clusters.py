@@ -9,9 +9,12 @@ import numpy.typing as npt
 
 from emucoll.errors import UsageError
 from emucoll.sim.cost import Costs
+from harness.jitter import SHAPES, Jitter
 from harness.profile import Kind, Profile, read
 
 FOLDER = "clusters"
+MOST_TRANSFERS = 1 << 20
+"""An AllGather that delivers more blocks is played in rounds, all ranks at once."""
 _LAYOUT: dict[str, Kind] = {
     "hosts": "count",
     "gpus_per_host": "count",
@@ -20,6 +23,7 @@ _LAYOUT: dict[str, Kind] = {
     "latency.within_host": "time",
     "latency.within_rack": "time",
     "latency.jitter": "time",
+    "latency.jitter_distribution": "text",
     "cpu.write": "time",
     "cpu.read": "time",
     "cpu.contention": "time",
@@ -38,7 +42,13 @@ _LAYOUT |= dict.fromkeys(
     ),
     "time",
 )
-_OPTIONAL = {"latency.jitter", "latency.within_rack", "hosts_per_rack", "cpu.contention"}
+_OPTIONAL = {
+    "latency.jitter",
+    "latency.jitter_distribution",
+    "latency.within_rack",
+    "hosts_per_rack",
+    "cpu.contention",
+}
 _OPTIONAL |= {key for key in _LAYOUT if key.startswith(_LOOPS)}
 Hosts: TypeAlias = npt.NDArray[np.int64]
 """The number of each rank's host."""
@@ -54,10 +64,12 @@ class Setting:
     """Of the innermost loops of local work,"""
     loops_s: Mapping[str, float] = field(default_factory=dict)
     """but for the work of these names."""
-    jitter_s: float = 0.0
-    """The mean of what a message takes beyond its latency; exponentially distributed."""
+    jitter: Jitter = field(default_factory=Jitter)
+    """Of every message."""
     sharing: tuple[range, ...] = ()
     """Ranks that share a CPU; all others have their own."""
+    played_above: float = MOST_TRANSFERS
+    """AllGathers that deliver more blocks are played in rounds."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +100,13 @@ class Cluster:
         return self.profile.values["cpu.iteration"].value
 
     @property
-    def jitter_s(self) -> float:
-        """The mean of what a message takes beyond its latency; exponentially distributed."""
-        jitter = self.profile.values.get("latency.jitter")
-        return 0.0 if jitter is None else jitter.value
+    def jitter(self) -> Jitter:
+        """What a message takes beyond its latency."""
+        values = self.profile.values
+        if "latency.jitter" not in values:
+            return Jitter()
+        shape = values.get("latency.jitter_distribution")
+        return Jitter(values["latency.jitter"].value, SHAPES[0] if shape is None else shape.words)
 
     def setting(self, hosts: Hosts) -> Setting:
         """With each rank on the host of that number."""
@@ -104,7 +119,7 @@ class Cluster:
                 for key, each in self.profile.values.items()
                 if key.startswith(_LOOPS)
             },
-            jitter_s=self.jitter_s,
+            jitter=self.jitter,
         )
 
     def costs(self) -> Costs:
@@ -135,6 +150,10 @@ def find_cluster(name: str, nranks: int) -> Cluster:
             f"-np {nranks}: {name} has {cluster.hosts} hosts × {cluster.gpus_per_host} GPUs = "
             f"{slots} places: fewer ranks, or a larger cluster"
         )
+    try:
+        cluster.jitter  # noqa: B018
+    except UsageError as error:
+        raise UsageError(f"{name}: latency.jitter_distribution: {error}") from None
     if cluster.profile.values["network.bandwidth"].low <= 0:
         raise UsageError(f"{name}: network.bandwidth is 0: expected more")
     if "latency.within_rack" in cluster.profile.values and cluster.hosts_per_rack == 1:

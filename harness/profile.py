@@ -18,9 +18,9 @@ from emucoll.errors import UsageError
 from harness.suggest import nearest, unknown
 from harness.units import parse_size, parse_time
 
-Kind: TypeAlias = Literal["time", "size", "count", "number", "share", "counts"]
-"""What a value is: seconds, bytes, a whole number from 1 on, a number from 0 on, one up to 1, or a
-table of whole numbers by name.
+Kind: TypeAlias = Literal["time", "size", "count", "number", "share", "counts", "text"]
+"""What a value is: seconds, bytes, a whole number from 1 on, a number from 0 on, one up to 1, a
+table of whole numbers by name, or words.
 """
 _EXPECTED = {
     "time": "a time with its unit, such as 50us",
@@ -29,6 +29,7 @@ _EXPECTED = {
     "number": "a number, 0 or more",
     "share": "a number from 0 to 1",
     "counts": "a table of whole numbers, each 1 or more",
+    "text": "words",
 }
 _PARTS = ("value", "low", "high", "source", "assumption")
 
@@ -45,6 +46,8 @@ class Value(NamedTuple):
     """The source, or why it is assumed."""
     counts: Mapping[str, int] = {}
     """What is counted, by name; `value` is their sum."""
+    words: str = ""
+    """What a text says; `value` is 0 then."""
 
 
 class Profile(NamedTuple):
@@ -60,7 +63,15 @@ class Profile(NamedTuple):
 
 def names(folder: str) -> list[str]:
     """The profiles that emucoll brings along."""
-    found = (each.name for each in files("profiles").joinpath(folder).iterdir())
+    return names_in(files("profiles").joinpath(folder))
+
+
+def names_in(folder: Traversable) -> list[str]:
+    """The profiles in that folder; none where it cannot be read."""
+    try:
+        found = [each.name for each in folder.iterdir()]
+    except OSError:
+        return []
     return sorted(name.removesuffix(".toml") for name in found if name.endswith(".toml"))
 
 
@@ -68,7 +79,13 @@ def read(folder: str, name: str, layout: Mapping[str, Kind], optional: set[str])
     """The profile of that name in `profiles/FOLDER`, or the user's file of that path. `layout` has
     all keys that there may be, of which those in `optional` may be missing. Raises UsageError.
     """
-    where = _find(folder, name)
+    return read_file(_find(folder, name), name, layout, optional)
+
+
+def read_file(
+    where: Traversable, name: str, layout: Mapping[str, Kind], optional: set[str]
+) -> Profile:
+    """The profile in that file; errors call it `name`. Else as `read`."""
     try:
         content = tomllib.loads(where.read_text(encoding="utf-8"))
     except OSError as error:
@@ -120,6 +137,8 @@ def _value(key: str, entry: object, kind: Kind) -> Value:
     why = assumption if source is None else source
     if (source is None) is (assumption is None) or not isinstance(why, str) or not why.strip():
         raise UsageError(f"{key}: expected where it is from: either source or assumption, in words")
+    if kind == "text":
+        return Value(0.0, 0.0, 0.0, source, why, words=_words(key, entry))
     if kind == "counts":
         counts = _counts(key, entry)
         total = float(sum(counts.values()))
@@ -134,6 +153,13 @@ def _value(key: str, entry: object, kind: Kind) -> Value:
     if not low <= value <= high:
         raise UsageError(f"{key}: expected low ≤ value ≤ high, not {low:g}, {value:g}, {high:g}")
     return Value(value, low, high, source, why)
+
+
+def _words(key: str, entry: Mapping[str, Any]) -> str:
+    words = entry.get("value")
+    if not isinstance(words, str) or not words.strip() or entry.keys() & {"low", "high"}:
+        raise UsageError(f"{key}: expected value, {_EXPECTED['text']}")
+    return words
 
 
 def _counts(key: str, entry: Mapping[str, Any]) -> dict[str, int]:

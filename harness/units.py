@@ -64,6 +64,13 @@ def parse_time(text: str) -> float:
         raise UsageError(f"{text!r} is too long: expected {expected}") from None
 
 
+def format_time(seconds: float) -> str:
+    """A text that `parse_time` reads as `seconds`, to six digits, with the unit that suits it."""
+    units = ("s", "ms", "us", "ns")
+    unit = next((each for each in units if seconds >= TIME_UNITS[each]), "ns")
+    return f"{seconds / float(TIME_UNITS[unit]):.6g}{unit}"
+
+
 def parse_hop_delay(text: str) -> tuple[float, float | None]:
     """`5ms` or `5ms,intra-host=500us`: seconds between hosts, and within one if that differs.
 

@@ -9,7 +9,7 @@ Lanes are played as if the rank had a CPU for each: loops that share one are too
 rounds. Connections to peers (bruck) are not played here. Pure: times in, times out.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
@@ -103,10 +103,12 @@ def play(
     costs: Costs,
     wiring: Wires,
     noise: Noise | None = None,
+    slow: Mapping[int, float] | None = None,
 ) -> Played:
     """The first `rounds` of `schedule`, with records of `record_bytes`, for ranks that reach it
-    at `starts`. One that is cut through is played as if it read every block by itself, as it would
-    where latency decides. Raises UsageError for one that connects to peers.
+    at `starts`. The CPU of a rank in `slow` takes so many times as long. A schedule that is cut
+    through is played as if a rank read every block by itself, as it would where latency decides.
+    Raises UsageError for one that connects to peers.
     """
     n = len(starts)
     if schedule.peers(n):
@@ -124,7 +126,7 @@ def play(
         for shape, times in _shapes(schedule, n, rounds, record_bytes, lane):
             messages += times * len(shape.lines)
             sent_bytes += times * sum(shape.sizes)
-            shape.play(times, cpu, wire, costs, wiring, noise)
+            shape.play(times, cpu, wire, costs, wiring, noise, slow or {})
         finish = np.maximum(finish, cpu)
     return Played(finish + since, n * messages, n * sent_bytes)
 
@@ -141,7 +143,14 @@ class _Shape:
     """Bytes of each."""
 
     def play(
-        self, times: int, cpu: Times, wire: Times, costs: Costs, wiring: Wires, noise: Noise | None
+        self,
+        times: int,
+        cpu: Times,
+        wire: Times,
+        costs: Costs,
+        wiring: Wires,
+        noise: Noise | None,
+        slow: Mapping[int, float],
     ) -> None:
         """So many rounds of it; `cpu` and `wire` go on.
 
@@ -153,9 +162,9 @@ class _Shape:
             return
         if noise is not None:
             places = noise.starts(n, times * count).reshape(times, count)
-            self._play(cpu, wire, costs, wiring, noise.pool, places)
+            self._play(cpu, wire, costs, wiring, noise.pool, places, slow)
             return
-        if self._one_way(costs):
+        if self._one_way(costs) and not slow:
             self._travel(times, cpu, costs, wiring)
             return
         nothing, at_once = np.zeros(n), max(1, wiring.period)
@@ -163,7 +172,7 @@ class _Shape:
             now = min(times, at_once)
             before, wire_before = cpu.copy(), wire.copy()
             places = np.zeros((now, count), dtype=np.int64)
-            self._play(cpu, wire, costs, wiring, nothing, places)
+            self._play(cpu, wire, costs, wiring, nothing, places, slow)
             times -= now
             later = cpu - before
             spread = max(np.ptp(later), np.ptp(wire - wire_before) if wire.any() else 0.0)
@@ -214,6 +223,7 @@ class _Shape:
         wiring: Wires,
         pool: Times,
         places: npt.NDArray[np.int64],
+        slow: Mapping[int, float],
     ) -> None:
         """As many rounds as `places` has rows."""
         n = len(cpu)
@@ -228,6 +238,8 @@ class _Shape:
             places,
             costs.send_s,
             costs.recv_s,
+            np.array(list(slow), dtype=np.int64),
+            np.array(list(slow.values()), dtype=np.float64) - 1.0,
         )
 
 
@@ -285,6 +297,8 @@ def _play(
     places: Any,
     send_s: float,
     recv_s: float,
+    slow: Any,
+    slower: Any,
 ) -> None:
     """Rounds of one shape, for numba; loops over ranks are such that they become vector code."""
     n = len(cpu)
@@ -296,6 +310,8 @@ def _play(
                 busy, left = busy_s[first + k], leaves[k]
                 for r in range(n):
                     cpu[r] += send_s
+                for j in range(len(slow)):
+                    cpu[slow[j]] += send_s * slower[j]
                 if busy > 0.0:
                     for r in range(n):
                         wire[r] = max(wire[r], cpu[r]) + busy
@@ -312,6 +328,8 @@ def _play(
                 back = source - n
                 for r in range(n - source, n):
                     cpu[r] = max(cpu[r], left[r + back] + (late[r] + more[r])) + recv_s
+                for j in range(len(slow)):
+                    cpu[slow[j]] += recv_s * slower[j]
             first += count
 
 

@@ -6,22 +6,28 @@ Thin: each command lives in a file of its own and knows no other.
 import contextlib
 import io
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 import click
 
 from emucoll import __version__
 from emucoll.errors import EmucollError, UsageError
+from harness.cli.calibrate import calibrate
 from harness.cli.compare import compare
 from harness.cli.doctor import doctor
 from harness.cli.ett import ett
 from harness.cli.export import export
 from harness.cli.names import allgathers, formations, plans
 from harness.cli.options import complain, finish, stdout_lost
+from harness.cli.project import project
 from harness.cli.run import run
+from harness.cli.validate import validate
 from harness.report.failure import render_failure
+from harness.results.calibration import CalibrateResult
+from harness.results.codec import AnyResult
+from harness.results.projection import ProjectResult
 from harness.results.schema import (
-    AnyResult,
     CompareResult,
     DoctorResult,
     EttResult,
@@ -29,6 +35,7 @@ from harness.results.schema import (
     NamesResult,
     failure,
 )
+from harness.results.validation import ValidateResult
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -37,8 +44,35 @@ def commands() -> None:
     """Emulate the initialization of 100,000-rank collectives on CPUs, over real sockets."""
 
 
-for command in (run, doctor, compare, ett, export, formations, allgathers, plans):
+for command in (
+    run,
+    doctor,
+    compare,
+    calibrate,
+    validate,
+    project,
+    ett,
+    export,
+    formations,
+    allgathers,
+    plans,
+):
     commands.add_command(command)
+
+
+_DOCUMENTS: dict[str, Callable[..., AnyResult]] = {
+    "doctor": DoctorResult,
+    "compare": CompareResult,
+    "calibrate": CalibrateResult,
+    "validate": ValidateResult,
+    "project": ProjectResult,
+    "ett": EttResult,
+    "export": ExportResult,
+    "formations": NamesResult,
+    "allgathers": NamesResult,
+    "plans": NamesResult,
+}
+"""What each command but `run` prints with `--json`, also when it fails."""
 
 
 def run_command() -> None:
@@ -67,16 +101,8 @@ def fail(what: str, exit_code: int, next: str | None = None) -> NoReturn:
     as_json = "--json" in sys.argv
     if not as_json or stdout_lost():
         complain(render_failure(failed))
-    command = "".join(sys.argv[1:2])
     document: AnyResult = failed
-    if command == "doctor":
-        document = DoctorResult(ok=False, error=failed.error)
-    elif command == "compare":
-        document = CompareResult(ok=False, error=failed.error)
-    elif command == "ett":
-        document = EttResult(ok=False, error=failed.error)
-    elif command == "export":
-        document = ExportResult(ok=False, error=failed.error)
-    elif command in ("formations", "allgathers", "plans"):
-        document = NamesResult(ok=False, error=failed.error)
+    kind = _DOCUMENTS.get("".join(sys.argv[1:2]))
+    if kind is not None:
+        document = kind(ok=False, error=failed.error)
     finish(document, "", as_json, exit_code)

@@ -1,10 +1,12 @@
 """`emucoll ett`: how much of a job's time trains, and what would raise it."""
 
+import os
 from typing import Any
 
 import click
 
-from emucoll.errors import UsageError
+from emucoll.errors import Undecided, UsageError
+from emucoll.loading import look_in
 from harness.cli.options import (
     BANDWIDTH,
     COUNTS,
@@ -91,6 +93,7 @@ def ett(as_json: bool, **options: Any) -> None:
     from harness.report.ett_picture import draw
     from harness.results.storage import check_writable, save_with_picture
 
+    look_in(os.getcwd())  # for plans of the user's own
     spec: EttSpec | None = None
     try:
         spec = make_ett_spec(options)
@@ -99,12 +102,13 @@ def ett(as_json: bool, **options: Any) -> None:
         result = calculate(spec)
         if spec.out is not None:
             save_with_picture(result, draw(result, curves_of(spec)), spec.out)
-    except UsageError as error:
-        failed = failed_document(error, None, 2)
+    except (UsageError, Undecided) as error:
+        code = 4 if isinstance(error, Undecided) else 2
+        failed = failed_document(error, None, code)
         if not as_json:
             complain(render_failure(failed))
         seed = None if spec is None else spec.seed
-        finish(EttResult(spec=spec, seed=seed, ok=False, error=failed.error), "", as_json, 2)
+        finish(EttResult(spec=spec, seed=seed, ok=False, error=failed.error), "", as_json, code)
     finish(result, render_ett(result), as_json, 0)
 
 

@@ -18,7 +18,8 @@ from emucoll.plans.nccl import MULTIROOT
 from harness.clusters import find_cluster
 from harness.groups import GROUP_INITS, parse_groups
 from harness.planned import plan_of
-from harness.results.schema import AnyResult, RunResult, to_json
+from harness.results.codec import AnyResult, to_json
+from harness.results.schema import RunResult
 from harness.spec import Spec, check, parse_injection
 from harness.suggest import unknown
 from harness.units import (

@@ -10,7 +10,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from emucoll.errors import UsageError
 from emucoll.training.isolation import (
     Isolation,
     isolated_best_interval_s,
@@ -110,11 +109,12 @@ class Case:
 
 
 def init_s(plan: str, cluster: str, n: int) -> float:
-    """How long `plan` takes to initialize `n` ranks on `cluster`."""
-    raise UsageError(
-        f"--plan {plan} --cluster {cluster}: what a plan takes on a cluster cannot be projected "
-        f"yet; give the time of {n} ranks instead, as in --init 60s"
-    )
+    """How long `plan` takes to initialize `n` ranks on `cluster`, as `emucoll project` says. Raises
+    UsageError, Undecided.
+    """
+    from harness.projection.engine import init_s as projected_s  # numba and scipy
+
+    return projected_s(plan, cluster, n)
 
 
 @lru_cache(maxsize=4096)

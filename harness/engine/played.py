@@ -18,15 +18,13 @@ from emucoll.plans.steps import Gather
 from emucoll.rank import Job, Rank, Ring
 from emucoll.sim.rounds import play
 from emucoll.wire.address import pack_address
+from harness.clusters import Setting
 from harness.control import messages as m
 from harness.control.initialization import Call, Initialization
 from harness.spec import Spec
 
 if TYPE_CHECKING:
     from harness.engine.virtual import VirtualRun
-
-MOST_TRANSFERS = 1 << 20
-"""An AllGather that delivers more blocks is played in rounds, all ranks at once."""
 
 
 class PlayedInitialization(Initialization):
@@ -55,9 +53,8 @@ class PlayedInitialization(Initialization):
             charges=run.charges,
         )
         super().__init__(setup, run.ranks, run.faults, run.loop.time, self._formed)
-        alone = not run.setting.sharing  # rounds give every rank a CPU
         self._plays = {
-            gather.phase: alone and plays(run.spec, gather) for gather in self.plan.gathers
+            gather.phase: plays(run.spec, run.setting, gather) for gather in self.plan.gathers
         }
         self.start(job, run.group_ids)
         self._make_tables()
@@ -113,6 +110,7 @@ class PlayedInitialization(Initialization):
             costs,
             run.wiring,
             run.noise,
+            {slot: each.cpu.slow for slot, each in enumerate(run.networks) if each.cpu.slow != 1},
         )
         self.played_messages += played.messages
         self.played_bytes += played.bytes
@@ -139,7 +137,9 @@ class _Parked:
         self.waiting: dict[int, asyncio.Future[None]] = {}
 
 
-def plays(spec: Spec, gather: Gather) -> bool:
-    """Is this AllGather played in rounds, and not event by event?"""
+def plays(spec: Spec, setting: Setting, gather: Gather) -> bool:
+    """Is this AllGather played in rounds, and not event by event? Rounds give every rank a CPU."""
     n = spec.nranks
-    return not gather.schedule.peers(n) and n * gather.rounds(n, spec.steps) > MOST_TRANSFERS
+    if setting.sharing or gather.schedule.peers(n):
+        return False
+    return n * gather.rounds(n, spec.steps) > setting.played_above

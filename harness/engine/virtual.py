@@ -5,12 +5,15 @@ the way of a measured run's reports to a result, whose numbers are all `simulate
 """
 
 import asyncio
+import gc
 import hashlib
 import random
 import resource
 import time
 from array import array
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -41,6 +44,7 @@ from harness.engine.diagnose import diagnose, wrong_data
 from harness.engine.loopback import keep
 from harness.engine.played import PlayedInitialization, plays
 from harness.engine.refuse import refuse_impossible
+from harness.jitter import Jitter
 from harness.network_faults import HostFault, LinkFault, rule_of
 from harness.planned import extent_of, group_roots, locals_of, plan_of
 from harness.profile import names
@@ -66,8 +70,7 @@ class VirtualRun:
         self.setting = setting
         self.loop = VirtualLoop(weak_s=min(60.0, spec.deadline_s))
         draws = random.Random(f"jitter {spec.seed}")
-        mean_s = setting.jitter_s
-        jitter = (lambda: draws.expovariate(1 / mean_s)) if mean_s else None
+        jitter = partial(setting.jitter.draw, draws) if setting.jitter else None
         nhosts = int(setting.hosts.max()) + 1
         faults = [each for each in spec.inject if isinstance(each, HostFault | LinkFault)]
         rules = [rule for fault in faults if (rule := rule_of(fault, nhosts)) is not None]
@@ -83,7 +86,7 @@ class VirtualRun:
         self.trace = Trace(spec.nranks, self.loop.time)
         self.faults = RankFaults(spec, self.plan)
         self.wiring = wires(setting.hosts, setting.costs)
-        self.noise = _noise(spec.seed, mean_s) if mean_s else None
+        self.noise = _noise(spec.seed, setting.jitter) if setting.jitter else None
         self.outcome = Outcome(stage=Stage.FORMING)
         self.charges = charges_of(spec, setting)
         self.ranks: list[Rank] = []
@@ -99,7 +102,7 @@ class VirtualRun:
 
     def run(self) -> Outcome:
         """To its end, whatever end."""
-        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+        with _rare_collection(), asyncio.Runner(loop_factory=lambda: self.loop) as runner:
             try:
                 runner.run(self._run())
             except Deadlock as error:
@@ -355,9 +358,22 @@ class VirtualRun:
         return digest.hexdigest()
 
 
-def _noise(seed: int, mean_s: float) -> Noise:
+@contextmanager
+def _rare_collection() -> Iterator[None]:
+    """Of cycles, which few of millions of objects are in: a quarter of the time went into looking
+    for them.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(50_000, 20, 1000)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def _noise(seed: int, jitter: Jitter) -> Noise:
     draws = np.random.default_rng(seed)
-    pool = draws.exponential(mean_s, NOISE_DRAWS)
+    pool = jitter.pool(draws, NOISE_DRAWS)
     return Noise(pool, lambda below, count: draws.integers(below, size=count))
 
 
@@ -464,7 +480,9 @@ def _too_late(spec: Spec, total_s: float) -> list[RunWarning]:
 def _simulated(result: RunResult, virtual: VirtualRun) -> None:
     """Every number of it is simulated, and what this process took is none of it."""
     spec = virtual.spec
-    played = {gather.phase for gather in virtual.plan.gathers if plays(spec, gather)}
+    played = {
+        gather.phase for gather in virtual.plan.gathers if plays(spec, virtual.setting, gather)
+    }
     note = "played in rounds, all ranks at once: no block was sent, and so none verified"
     result.kind, result.trace_hash = "simulated", virtual.digest()
     result.workers, result.saturated, result.memory = None, None, Memory()

@@ -48,13 +48,22 @@ class Progress:
 
         May be called as often as wanted; what comes too soon after the last is dropped.
         """
-        now = self._clock()
+        if self._is_due():
+            self._show(stage, fraction, _detail(phase_counts, nranks, time_left_s))
+
+    def step(self, stage: str, fraction: float, detail: str, time_left_s: float | None) -> None:
+        """The same for work that is not ranks: `detail` says what is being done."""
+        if self._is_due():
+            left = "" if time_left_s is None else f", {_left(time_left_s)} left"
+            self._show(stage, fraction, detail + left)
+
+    def _is_due(self) -> bool:
         interval = PLAIN_INTERVAL_S if self._bar is None else DRAW_INTERVAL_S
-        if not self._enabled or now - self._last < interval:
-            return
-        self._last = now
+        return self._enabled and self._clock() - self._last >= interval
+
+    def _show(self, stage: str, fraction: float, detail: str) -> None:
+        now = self._last = self._clock()
         fraction = min(1.0, max(0.0, fraction))
-        detail = _detail(phase_counts, nranks, time_left_s)
         if self._bar is not None:
             self._bar.draw(stage, fraction, detail)
         else:

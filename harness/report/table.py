@@ -60,7 +60,7 @@ def align(rows: Sequence[Sequence[str]], left: int = 1, indent: str = "# ") -> l
 def _what_ran(result: RunResult) -> list[str]:
     lines = [] if result.spec is None else _of_spec(result.spec, result)
     if result.environment is not None:
-        lines.append(_of_environment(result.environment))
+        lines.append(of_environment(result.environment))
     real = [f"{role}: {what}" for role, what in result.servers.items() if what != "built-in"]
     if real:
         lines.append(f"real servers {', '.join(map(printable, real))}")
@@ -113,7 +113,8 @@ def _runs(spec: Spec) -> str:
     return f"{formation} allgather {allgather} record {spec.record_bytes} bytes"
 
 
-def _of_environment(environment: Environment) -> str:
+def of_environment(environment: Environment) -> str:
+    """Software and machine, in a line."""
     parts = [
         f"emucoll {environment.version}",
         f"Python {environment.python}",

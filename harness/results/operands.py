@@ -15,7 +15,8 @@ from typing import BinaryIO
 import msgspec
 
 from emucoll.errors import UsageError
-from harness.results.schema import RunResult, from_json
+from harness.results.codec import from_json
+from harness.results.schema import RunResult
 from harness.results.storage import RESULT_FILE
 
 LINE_BYTES = 8192

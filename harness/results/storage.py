@@ -7,6 +7,7 @@ reason. Runs nothing.
 """
 
 import contextlib
+import errno
 import io
 import os
 from collections.abc import Mapping
@@ -18,13 +19,17 @@ import numpy as np
 import numpy.typing as npt
 
 from emucoll.errors import UsageError
-from harness.results.schema import EttResult, RunResult, from_json, to_json
+from harness.results.codec import from_json, to_json
+from harness.results.projection import ProjectResult
+from harness.results.schema import EttResult, RunResult
 
 RESULT_FILE = "result.json"
 RANKS_FILE = "ranks.npz"
 PIDS_FILE = "pids.json"
 RENDEZVOUS_FILE = "rendezvous.json"
 PICTURE_FILE = "ett.html"
+PROJECTION_FILE = "projection.html"
+_PICTURES = (PICTURE_FILE, PROJECTION_FILE)
 
 
 class Pids(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +76,7 @@ def check_writable(directory: str | os.PathLike[str]) -> None:
         with probe.open("wb") as file:
             file.write(b"?")
         probe.unlink()
-        for name in (RESULT_FILE, RANKS_FILE, PIDS_FILE, RENDEZVOUS_FILE, PICTURE_FILE):
+        for name in (RESULT_FILE, RANKS_FILE, PIDS_FILE, RENDEZVOUS_FILE, *_PICTURES):
             (path / name).unlink(missing_ok=True)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         _remove(probe)
@@ -107,14 +112,48 @@ def save(
         raise UsageError(f"cannot write results to {_name(path)}: {_reason(error)}") from error
 
 
-def save_with_picture(result: EttResult, picture: str, directory: str | os.PathLike[str]) -> None:
-    """Write result.json and ett.html. Raises UsageError."""
+def save_with_picture(
+    result: EttResult | ProjectResult,
+    picture: str,
+    directory: str | os.PathLike[str],
+    name: str = PICTURE_FILE,
+) -> None:
+    """Write result.json and the picture. Raises UsageError."""
     path = Path(directory)
     try:
-        _write(path / PICTURE_FILE, picture.encode(errors="backslashreplace"))
+        _write(path / name, picture.encode(errors="backslashreplace"))
         _write(path / RESULT_FILE, to_json(result))
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot write results to {_name(path)}: {_reason(error)}") from error
+
+
+def check_file_writable(file: str) -> None:
+    """Make the folder of `file` and write there, so that what is measured has a place at its end;
+    what is there already stays. Raises UsageError.
+    """
+    path = Path(file)
+    probe = _beside(path)
+    try:
+        if path.exists() and not path.is_file():  # a device would be replaced, too
+            raise OSError(errno.EINVAL, "it is a folder" if path.is_dir() else "it is no file")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with probe.open("wb") as opened:
+            opened.write(b"?")
+        probe.unlink()
+    except (OSError, ValueError) as error:
+        _remove(probe)
+        raise UsageError(
+            f"cannot write {_name(path)}: {_reason(error)}; choose another place with --out"
+        ) from error
+
+
+def save_file(data: bytes, file: str) -> None:
+    """Write one file. Raises UsageError."""
+    path = Path(file)
+    try:
+        _write(path, data)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot write {_name(path)}: {_reason(error)}") from error
 
 
 def save_pids(pids: Pids, directory: str | os.PathLike[str]) -> None:
@@ -162,7 +201,7 @@ def _named(ranks: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, Any]:
 
 def _write(path: Path, data: bytes | memoryview) -> None:
     """Whole or not at all: a reader never sees half a file, nor does a full disk leave one."""
-    temporary = path.with_name(f".{path.name}-{os.getpid()}.tmp")
+    temporary = _beside(path)
     try:
         with temporary.open("wb") as file:
             file.write(data)
@@ -172,6 +211,11 @@ def _write(path: Path, data: bytes | memoryview) -> None:
     except BaseException:
         _remove(temporary)
         raise
+
+
+def _beside(path: Path) -> Path:
+    """Where it is written before it takes its place."""
+    return path.parent / f".{path.name}-{os.getpid()}.tmp"
 
 
 def _remove(path: Path) -> None:

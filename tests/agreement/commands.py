@@ -4,7 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness.results.schema import RunResult, from_json
+from harness.results.codec import from_json
+from harness.results.schema import RunResult
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

@@ -18,7 +18,7 @@ from emucoll.net.base import Channel
 from emucoll.rank import Rank
 from emucoll.sim.cost import Costs
 from emucoll.sim.loop import VirtualLoop
-from emucoll.sim.network import VirtualWorld
+from emucoll.sim.network import Serial, VirtualWorld
 from emucoll.sim.rounds import Noise, Times, play, wires
 from emucoll.trace import Trace
 
@@ -36,9 +36,12 @@ IN_RACKS = replace(CLUSTER, intra_rack_latency_s=11 * US, hosts_per_rack=3)
 LOCKSTEP = ["ring", "ring-bidir"]
 
 
-async def ring(world: VirtualWorld, n: int) -> list[dict[int, Channel]]:
+async def ring(
+    world: VirtualWorld, n: int, slow: dict[int, float] | None = None
+) -> list[dict[int, Channel]]:
     """A formed ring, every rank a process of its own."""
-    networks = [world.network(host=r // RANKS_PER_HOST) for r in range(n)]
+    cpus = [Serial((slow or {}).get(r, 1.0)) for r in range(n)]
+    networks = [world.network(host=r // RANKS_PER_HOST, cpu=cpus[r]) for r in range(n)]
     listeners = [network.listen() for network in networks]
     following = [await networks[r].connect(listeners[(r + 1) % n].address, 10.0) for r in range(n)]
     before = [await listener.accept() for listener in listeners]
@@ -46,7 +49,12 @@ async def ring(world: VirtualWorld, n: int) -> list[dict[int, Channel]]:
 
 
 def by_events(
-    allgather: str, n: int, record_bytes: int, starts: Times, costs: Costs
+    allgather: str,
+    n: int,
+    record_bytes: int,
+    starts: Times,
+    costs: Costs,
+    slow: dict[int, float] | None = None,
 ) -> tuple[Times, int, int]:
     """When each rank is through, and what all have sent: by the ranks' own code."""
     schedule, loop = ALLGATHERS[allgather], VirtualLoop()
@@ -61,7 +69,7 @@ def by_events(
         finish[rank.rank] = loop.time()
 
     async def main() -> float:
-        lines = await ring(world, n)
+        lines = await ring(world, n, slow)
         for network in world.networks:
             network.counters.messages = network.counters.bytes_sent = 0
         await world.clock.sleep(1.0)
@@ -96,10 +104,11 @@ def by_rounds(
     starts: Times,
     costs: Costs,
     noise: Noise | None = None,
+    slow: dict[int, float] | None = None,
 ) -> tuple[Times, int, int]:
     schedule = ALLGATHERS[allgather]
     wiring = wires(np.arange(n) // RANKS_PER_HOST, costs)
-    played = play(schedule, schedule.rounds(n), record_bytes, starts, costs, wiring, noise)
+    played = play(schedule, schedule.rounds(n), record_bytes, starts, costs, wiring, noise, slow)
     return played.finish, played.messages, played.bytes
 
 
@@ -202,6 +211,36 @@ def test_one_slow_rank_delays_by_what_it_adds() -> None:
     starts[7] = late
     delayed, *_ = by_rounds("ring", n, 28, starts, alike)
     assert delayed.max() == pytest.approx(on_time.max() + late, rel=1e-9)
+
+
+def delay_by_a_slow_rank(n: int, costs: Costs, factor: float) -> float:
+    """What one rank whose CPU is slow delays a ring AllGather by, all latencies alike.
+
+    The last to be through has waited for a chain of 2 (n - 1) messages, each of which goes on to
+    the next rank or finds the rank that it is at busy. It passes the slow one twice; but where that
+    is busy for longer than a hop takes, the chain stays there, and comes and goes by a hop as long
+    as those take longer still.
+    """
+    own, hops = costs.send_s + costs.recv_s, 2 * (n - 1)
+    hop, busy = own + costs.latency_s, factor * own
+    if busy <= hop:
+        return 2 * (factor - 1) * own
+    coming = max(0.0, costs.latency_s - (factor - 1) * costs.send_s)
+    going = max(0.0, costs.latency_s - (factor - 1) * costs.recv_s)
+    return hops * (busy - hop) + coming + going
+
+
+@pytest.mark.parametrize("factor", [3.0, 10.0, 100.0])
+def test_a_rank_with_a_slow_cpu(factor: float) -> None:
+    n, alike = 64, Costs(latency_s=20 * US, send_s=1.3 * US, recv_s=1.7 * US)
+    starts, slow = np.zeros(n), {7: factor}
+    events, rounds = (
+        by("ring", n, 28, starts, alike, slow=slow)[0] for by in (by_events, by_rounds)
+    )
+    np.testing.assert_allclose(rounds, events, rtol=1e-9, atol=1e-14)
+    on_time, *_ = by_rounds("ring", n, 28, starts, alike)
+    expected = delay_by_a_slow_rank(n, alike, factor)
+    assert rounds.max() - on_time.max() == pytest.approx(expected, rel=1e-9)
 
 
 # -- noise

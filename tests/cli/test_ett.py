@@ -16,7 +16,8 @@ from harness.cli.ett import ett, make_ett_spec
 from harness.engine import ett as engine
 from harness.engine.ett import calculate, curves_of
 from harness.report.ett import render_ett
-from harness.results.schema import EttResult, decode, to_json
+from harness.results.codec import decode, to_json
+from harness.results.schema import EttResult
 from harness.results.training import EttPoint
 from harness.training.spec import MAX_SIZES
 from tests.cli.command import CHECKOUT, Commands
@@ -26,6 +27,17 @@ POINT = {
     "parts",
 }
 """CONTRACT.md, emucoll.ett/1."""
+OWN_PLAN = """
+from dataclasses import replace
+from emucoll.formation.tcpstore import TcpStoreRing
+from emucoll.plans import PLANS
+
+class Mine(TcpStoreRing):
+    name = "mine"
+
+PLAN = replace(PLANS["ncclx"], name="mine", formation=Mine())
+"""
+"""As ncclx, but that nobody has checked the model of its formation."""
 LLAMA = ("-n", 16384, "--failures-per-1000-node-days", 3.79)
 LLAMA_10S = (*LLAMA, "--checkpoint-write", "10s", "--restart", "10min")
 
@@ -104,13 +116,22 @@ def test_a_refusal_is_one_document_too(
     assert what in ended.error["what"]
 
 
-def test_what_a_plan_takes_is_not_there_yet(emucoll: Commands) -> None:
-    ended = emucoll("ett", *LLAMA, "--plan", "ncclx", "--cluster", "h100-roce-98k")
-    assert ended.exit_code == 2
-    assert ended.out == b""
-    assert "cannot be projected yet; give the time of 16384 ranks instead" in " ".join(
-        ended.err.split()
-    )
+def test_what_a_plan_takes_is_projected(emucoll: Commands) -> None:
+    few = ("-n", 64, "--failures-per-1000-node-days", 3.79, "--monte-carlo", 0, "--json")
+    ended = emucoll("ett", *few, "--plan", "ncclx,nccl-2.22.3", "--cluster", "ethernet-64")
+    flags = ("--plan", "ncclx,nccl-2.22.3", "-np", 64, "--cluster", "ethernet-64", "--draws", 0)
+    projected = emucoll("project", *flags, "--json").document
+    inits = [point["init_s"] for point in ended.document["points"]]
+    assert inits == [plan["total_s"] for plan in projected["plans"]]
+    assert 0 < inits[0] < inits[1]
+
+
+def test_without_ground_it_does_not_say(emucoll: Commands, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN_PLAN)
+    flags = ("--plan", "mine:PLAN", "--cluster", "ethernet-64")
+    ended = emucoll("ett", "-n", 64, *flags, "--json", cwd=tmp_path)
+    assert (ended.exit_code, ended.document["ok"]) == (4, False)
+    assert "was never checked against a run" in ended.document["error"]["what"]
 
 
 def test_profiles_are_found_where_the_packages_are_installed(tmp_path: Path) -> None:

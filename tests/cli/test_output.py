@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.results.schema import from_json
+from harness.results.codec import from_json
 from tests.cli.command import Commands
 
 pytestmark = pytest.mark.waits

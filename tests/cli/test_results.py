@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.results.schema import DoctorResult, NamesResult, RunResult, decode
+from harness.results.codec import decode
+from harness.results.schema import DoctorResult, NamesResult, RunResult
 from harness.results.storage import load
 from tests.cli.command import Commands
 

@@ -10,6 +10,8 @@ import pytest
 from emucoll.formation import FORMATIONS
 from emucoll.plans import PLANS
 from harness.groups import GROUP_INITS
+from harness.projection.engine import project
+from harness.projection.spec import ProjectSpec
 from harness.results.schema import RunResult
 from tests.agreement.commands import emucoll_run
 from tests.interop.fetch import FetchError, fetch_nccl
@@ -306,3 +308,20 @@ def test_a_formation_in_virtual_time(formation: str, bounded_scale: bool) -> Non
         assert result.simulation.peak_rss_bytes < GIB
         cpu_s[nranks] = result.simulation.cpu_s
     assert cpu_s[many] / many <= 1.3 * cpu_s[few] / few, cpu_s
+
+
+@pytest.mark.parametrize("plan", ["nccl-2.22.3", "ncclx"])
+def test_a_projection(plan: str, nranks: int) -> None:
+    """Every phase has a law, and what NCCL 2.22.3 sleeps is the largest of its."""
+    spec = ProjectSpec(plan=(plan,), n=(nranks,), cluster="h100-roce-98k", draws=5)
+    (projected,) = project(spec).plans
+    assert projected.low_s is not None and projected.high_s is not None
+    assert projected.low_s < projected.total_s < projected.high_s
+    laws = {phase.name: phase.law for phase in projected.phases}
+    assert laws["allgathers.peer_info"] == "n"
+    assert laws["rest.same_process"] == "n²"
+    if plan == "nccl-2.22.3":
+        slept = {phase.name: phase.seconds for phase in projected.phases}
+        stagger_s = (nranks - 1) * 1e-3
+        assert slept["bootstrap.delay"] == pytest.approx(stagger_s / 2, rel=0.01)
+        assert projected.total_s > stagger_s

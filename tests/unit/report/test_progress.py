@@ -44,6 +44,18 @@ def test_lines_come_at_most_every_five_seconds() -> None:
     assert len(stream.getvalue().splitlines()) == 4
 
 
+def test_work_that_is_not_ranks_says_what_it_is() -> None:
+    progress, stream, clock = plain()
+    progress.step("calibrating", 0.25, "repeat 1 of 2: loops", None)
+    progress.step("calibrating", 0.5, "too soon", None)
+    clock.now += 5.0
+    progress.step("calibrating", 0.75, "repeat 2 of 2: loops", 61.0)
+    assert stream.getvalue() == (
+        "[    0.0 s] calibrating  25%  repeat 1 of 2: loops\n"
+        "[    5.0 s] calibrating  75%  repeat 2 of 2: loops, about 1 min 1 s left\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("left", "text"),
     [

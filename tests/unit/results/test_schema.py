@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emucoll.errors import UsageError
+from harness.results.calibration import CalibratedValue, CalibrateResult
+from harness.results.codec import AnyResult, decode, from_json, to_json
 from harness.results.environment import Environment
 from harness.results.schema import (
     AllGather,
-    AnyResult,
     CompareResult,
     Descriptors,
     DoctorResult,
@@ -35,10 +36,7 @@ from harness.results.schema import (
     Work,
     WorkByRole,
     bandwidth,
-    decode,
     failure,
-    from_json,
-    to_json,
 )
 from harness.results.training import EttPoint
 from harness.spec import RankFault, ServerKill, Spec, WorkerKill
@@ -95,6 +93,7 @@ PARTS: dict[type[msgspec.Struct], set[str]] = {
         *("n", "plan", "isolation", "ett", "low", "high", "first_order"),
         *("checkpoint_interval_s", "parts"),
     },
+    CalibratedValue: {"name", "value", "low", "high", "unit"},
 }
 
 
@@ -144,9 +143,12 @@ def test_a_run_comes_back_from_json_as_it_was(result: RunResult) -> None:
     assert set(json.loads(data)) >= RUN
 
 
-@given(st.one_of(*map(strategy_for, (DoctorResult, NamesResult, CompareResult, EttResult))))
+OTHERS = (DoctorResult, NamesResult, CompareResult, EttResult, CalibrateResult)
+
+
+@given(st.one_of(*map(strategy_for, OTHERS)))
 def test_the_other_documents_come_back_too(
-    result: DoctorResult | NamesResult | CompareResult | EttResult,
+    result: DoctorResult | NamesResult | CompareResult | EttResult | CalibrateResult,
 ) -> None:
     assert decode(to_json(result), type(result)) == result  # type: ignore[type-var]
 
@@ -159,6 +161,7 @@ def test_the_other_documents_come_back_too(
         (NamesResult(ok=True), "emucoll.names/1", {*EVERYWHERE, "names"}),
         (CompareResult(ok=True), "emucoll.compare/1", {*EVERYWHERE, "rows", "communicators"}),
         (EttResult(ok=True), "emucoll.ett/1", {*EVERYWHERE, "inputs", "points"}),
+        (CalibrateResult(ok=True), "emucoll.calibrate/1", {*EVERYWHERE, "file", "values"}),
     ],
 )
 def test_a_key_without_a_value_is_null_and_never_absent(

@@ -8,8 +8,17 @@ import pytest
 
 from emucoll.errors import UsageError
 from harness.results import storage
-from harness.results.schema import RunResult, failure, from_json
-from harness.results.storage import Pids, check_writable, load, save, save_pids
+from harness.results.codec import from_json
+from harness.results.schema import RunResult, failure
+from harness.results.storage import (
+    Pids,
+    check_file_writable,
+    check_writable,
+    load,
+    save,
+    save_file,
+    save_pids,
+)
 
 RANKS = {"bootstrap": np.array([0.5, 0.25, 1.0]), "bootstrap.ring": np.array([0.1, 0.2, 0.3])}
 
@@ -103,6 +112,33 @@ def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path, name: str) -> N
         check_writable(tmp_path / name)
     with pytest.raises(UsageError, match="cannot write results"):
         save(failure("x"), {}, tmp_path / name)
+
+
+def test_a_file_is_written_whole_or_stays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "new" / "file.toml"
+    check_file_writable(str(file))
+    assert files(file.parent) == []
+    save_file(b"before", str(file))
+    check_file_writable(str(file))
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UsageError, match=r"cannot write .*file\.toml': No space left on device"):
+        save_file(b"after", str(file))
+    assert file.read_bytes() == b"before"
+    assert files(file.parent) == ["file.toml"]
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x" * 250, "a\0b", "file/below", "."])
+def test_a_file_that_cannot_be_is_refused_before(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UsageError, match=r"cannot write .*; choose another place with --out"):
+        check_file_writable(f"{tmp_path}/{name}")
+    assert files(tmp_path) == ["file"]
 
 
 def test_process_ids_are_kept(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """When things arrive in a modelled network: by hand."""
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -139,19 +140,26 @@ def test_a_pause_of_the_receiver_holds_the_sender_up() -> None:
 
 
 def storm(backlog: int, peers: int) -> list[float]:
-    """When each of many that ask at once is connected."""
+    """When each of many that ask at once is connected; infinity for who gave up."""
     modelled = Modelled(Costs(somaxconn=backlog))
 
     async def ask(listener: Listener) -> float:
-        await modelled.world.network().connect(listener.address, 600.0)
+        try:
+            await modelled.world.network().connect(listener.address, 600.0)
+        except ConnectFailed:
+            return math.inf
         return modelled.loop.time()
+
+    async def accept(listener: Listener) -> None:
+        while True:
+            await listener.accept()
 
     async def main() -> list[float]:
         listener = modelled.world.network().listen()
-        asking = [asyncio.create_task(ask(listener)) for _ in range(peers)]
-        for _ in range(peers):
-            await listener.accept()
-        return [await each for each in asking]
+        accepting = asyncio.create_task(accept(listener))
+        times = await asyncio.gather(*(ask(listener) for _ in range(peers)))
+        accepting.cancel()
+        return times
 
     return modelled.run(main())
 
@@ -161,6 +169,13 @@ def test_a_full_backlog_makes_them_ask_again_at_the_kernels_times() -> None:
     times = storm(backlog=128, peers=1000)
     expected = dict.fromkeys([0.0, *SYN_RETRIES_S[:6]], 129) | {11.0: 1000 - 7 * 129}
     assert Counter(times) == expected
+
+
+def test_of_4096_on_a_short_backlog_most_give_up() -> None:
+    """129 at each of the kernel's times; for the others there are not enough of these."""
+    times = Counter(storm(backlog=128, peers=4096))
+    let_in = dict.fromkeys([0.0, *SYN_RETRIES_S], 129)
+    assert times == let_in | {math.inf: 4096 - 129 * len(let_in)}
 
 
 def test_a_backlog_for_all_makes_nobody_ask_again() -> None:

@@ -1,0 +1,1 @@
+"""The model beside runs that it did not see."""
