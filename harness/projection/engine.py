@@ -23,7 +23,7 @@ from harness.control.loops import LOOP
 from harness.profile import Value
 from harness.projection.ground import find_ground, parts_of
 from harness.projection.published import published_points
-from harness.projection.simulate import Task, Times, simulate, simulate_all
+from harness.projection.simulate import Simulators, Task, Times, simulate
 from harness.projection.spec import ProjectSpec, check, hosts_of
 from harness.results.environment import read_environment
 from harness.results.projection import (
@@ -113,8 +113,11 @@ def project(
     grounds = find_ground(spec)
     hosts_of(spec.rank_order, max(spec.n), cluster, spec.seed)  # before anything takes long
     sizes = _sizes(spec)
-    centres = _simulate_sizes(spec, cluster, sizes, progress)
-    drawn = _draw(spec, cluster, progress) if spec.draws else {}
+    with Simulators() as simulators:
+        simulated = _Simulated(spec, cluster, simulators, progress)
+        centres = simulated.sizes(sizes)
+        drawn = simulated.draws() if spec.draws else {}
+        sensitivities = simulated.sensitivities(centres) if spec.draws else []
     plans = [
         _projected(spec, plan, n, sizes, centres, drawn.get(plan), grounds)
         for plan in spec.plan
@@ -131,7 +134,7 @@ def project(
         inputs=[_input(key, value) for key, value in cluster.profile.values.items()],
         plans=plans,
         speed_ups=_speed_ups(spec, centres, drawn),
-        sensitivities=_sensitivities(spec, cluster, centres, progress),
+        sensitivities=sensitivities,
         grounds=grounds,
         published=published_points(spec.plan),
     )
@@ -148,25 +151,65 @@ def _sizes(spec: ProjectSpec) -> list[int]:
     return sorted(sizes)
 
 
-def _simulate_sizes(
-    spec: ProjectSpec,
-    cluster: Cluster,
-    sizes: Sequence[int],
-    progress: Callable[[str, float], None],
-) -> dict[tuple[str, int], Times]:
-    """By plan and size. The largest first, so that no core has one of those left at the end."""
-    wanted = [(plan, n) for n in sorted(sizes, reverse=True) for plan in spec.plan]
-    tasks = [
-        Task(
-            spec_of(plan, n, spec, cluster),
-            setting_of(cluster, hosts_of(spec.rank_order, n, cluster, spec.seed)),
+@dataclass(frozen=True)
+class _Simulated:
+    """What has to be simulated for a projection."""
+
+    spec: ProjectSpec
+    cluster: Cluster
+    simulators: Simulators
+    progress: Callable[[str, float], None]
+
+    def sizes(self, sizes: Sequence[int]) -> dict[tuple[str, int], Times]:
+        """By plan and size. The largest first, so that no core has one of those left at the end."""
+        wanted = [(plan, n) for n in sorted(sizes, reverse=True) for plan in self.spec.plan]
+        tasks = [self._task(plan, n, self.cluster) for plan, n in wanted]
+        shares = np.cumsum([n for _, n in wanted]) / sum(n for _, n in wanted)
+        times = self.simulators.all(
+            tasks, lambda count: self.progress("sizes", float(shares[count - 1]))
         )
-        for plan, n in wanted
-    ]
-    whole = sum(n for _, n in wanted)
-    shares = np.cumsum([n / whole for _, n in wanted])
-    times = simulate_all(tasks, lambda count: progress("sizes", float(shares[count - 1])))
-    return dict(zip(wanted, times, strict=True))
+        return dict(zip(wanted, times, strict=True))
+
+    def draws(self) -> dict[str, Drawn]:
+        """By plan, of the cluster's uncertain values."""
+        return self._at_few("draws", drawn_clusters(self.cluster, self.spec.draws, self.spec.seed))
+
+    def sensitivities(self, centres: dict[tuple[str, int], Times]) -> list[Sensitivity]:
+        """Of each plan's total at the largest size, carried there as the draws are."""
+        values, largest = self.cluster.profile.values, max(self.spec.n)
+        uncertain = [key for key, value in values.items() if _is_uncertain(key, value)]
+        nudged = []
+        for key in uncertain:
+            value = values[key]._replace(value=values[key].value * (1 + _NUDGE))
+            nudged.append(with_values(self.cluster, {**values, key: value}))
+        found = []
+        for plan, changed in self._at_few("sensitivities", nudged).items():
+            centre = centres[plan, largest]
+            totals = total_spread(centre, changed)
+            assert totals is not None
+            for key, total_s in zip(uncertain, totals, strict=True):
+                elasticity = math.log(float(total_s) / centre.total_s) / math.log(1 + _NUDGE)
+                if abs(elasticity) >= _SHOWN_ELASTICITY:
+                    found.append(
+                        Sensitivity(plan=plan, n=largest, value=key, elasticity=elasticity)
+                    )
+        return found
+
+    def _at_few(self, what: str, changed: Sequence[Cluster]) -> dict[str, Drawn]:
+        """By plan what each changed cluster makes of it at DRAWN_AT."""
+        n = min(DRAWN_AT, max(self.spec.n))
+        clusters = [self.cluster, *changed]
+        tasks = [self._task(plan, n, each) for plan in self.spec.plan for each in clusters]
+        times = self.simulators.all(tasks, lambda count: self.progress(what, count / len(tasks)))
+        found = {}
+        for number, plan in enumerate(self.spec.plan):
+            of_plan = times[number * len(clusters) : (number + 1) * len(clusters)]
+            found[plan] = factors_of(of_plan[0], of_plan[1:])
+        return found
+
+    def _task(self, plan: str, n: int, cluster: Cluster) -> Task:
+        hosts = hosts_of(self.spec.rank_order, n, self.cluster, self.spec.seed)
+        return Task(spec_of(plan, n, self.spec, cluster), setting_of(cluster, hosts))
 
 
 def _is_uncertain(key: str, value: Value) -> bool:
@@ -200,25 +243,6 @@ def _between(value: Value, where: float) -> Value:
 def with_values(cluster: Cluster, values: dict[str, Value]) -> Cluster:
     """The same with other values."""
     return replace(cluster, profile=cluster.profile._replace(values=values))
-
-
-def _draw(
-    spec: ProjectSpec, cluster: Cluster, progress: Callable[[str, float], None]
-) -> dict[str, Drawn]:
-    n = min(DRAWN_AT, max(spec.n))
-    clusters = [cluster, *drawn_clusters(cluster, spec.draws, spec.seed)]
-    hosts = hosts_of(spec.rank_order, n, cluster, spec.seed)
-    tasks = [
-        Task(spec_of(plan, n, spec, cluster), setting_of(each, hosts))
-        for plan in spec.plan
-        for each in clusters
-    ]
-    times = simulate_all(tasks, lambda count: progress("draws", count / len(tasks)))
-    drawn = {}
-    for number, plan in enumerate(spec.plan):
-        first = number * len(clusters)
-        drawn[plan] = factors_of(times[first], times[first + 1 : first + len(clusters)])
-    return drawn
 
 
 def factors_of(centre: Times, drawn: Sequence[Times]) -> Drawn:
@@ -343,43 +367,6 @@ def _speed_ups(
                 low, high = _interval(theirs / ours)
             ratio = centres[base, n].total_s / centres[plan, n].total_s
             found.append(SpeedUp(plan=plan, base=base, n=n, ratio=ratio, low=low, high=high))
-    return found
-
-
-def _sensitivities(
-    spec: ProjectSpec,
-    cluster: Cluster,
-    centres: dict[tuple[str, int], Times],
-    progress: Callable[[str, float], None],
-) -> list[Sensitivity]:
-    """Of each plan's total at the largest size, carried there as the draws are."""
-    if not spec.draws:
-        return []
-    largest, n = max(spec.n), min(DRAWN_AT, max(spec.n))
-    hosts = hosts_of(spec.rank_order, n, cluster, spec.seed)
-    values = cluster.profile.values
-    uncertain = [key for key, value in values.items() if _is_uncertain(key, value)]
-    clusters = [cluster]
-    for key in uncertain:
-        nudged = values[key]._replace(value=values[key].value * (1 + _NUDGE))
-        clusters.append(with_values(cluster, {**values, key: nudged}))
-    tasks = [
-        Task(spec_of(plan, n, spec, cluster), setting_of(each, hosts))
-        for plan in spec.plan
-        for each in clusters
-    ]
-    times = simulate_all(tasks, lambda count: progress("sensitivities", count / len(tasks)))
-    found = []
-    for number, plan in enumerate(spec.plan):
-        first = number * len(clusters)
-        changed = factors_of(times[first], times[first + 1 : first + len(clusters)])
-        totals = total_spread(centres[plan, largest], changed)
-        assert totals is not None
-        for key, total_s in zip(uncertain, totals, strict=True):
-            ratio = float(total_s) / centres[plan, largest].total_s
-            elasticity = math.log(ratio) / math.log(1 + _NUDGE)
-            if abs(elasticity) >= _SHOWN_ELASTICITY:
-                found.append(Sensitivity(plan=plan, n=largest, value=key, elasticity=elasticity))
     return found
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from queue import SimpleQueue
+from types import TracebackType
 from typing import NamedTuple
 
 import msgspec
@@ -90,25 +91,43 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Was it the user's?"""
 
 
-def simulate_all(
-    tasks: Sequence[Task], done: Callable[[int], None], processes: int | None = None
-) -> list[Times]:
-    """The times of all tasks, in their order, on all cores; `done` hears how many there are.
-    Whatever ends it, no process is left. Raises HarnessError for a run that failed, UsageError for
-    one that cannot be.
+class Simulators:
+    """As many processes as there are cores, which simulate; started when there is work for two.
+    Whatever ends the `with`, none is left.
     """
-    cores = len(os.sched_getaffinity(0)) if processes is None else processes
-    if cores == 1 or len(tasks) < 2:
-        times = []
-        for task in tasks:
-            times.append(simulate(task))
-            done(len(times))
-        return times
-    with ExitStack() as stack:
-        helpers = [
-            stack.enter_context(Helper(WORKER, os.getcwd())) for _ in range(min(cores, len(tasks)))
-        ]
-        return _spread(tasks, helpers, done)
+
+    def __init__(self, processes: int | None = None) -> None:
+        """`processes`: how many; None: one for each core that we may use."""
+        self._count = len(os.sched_getaffinity(0)) if processes is None else processes
+        self._helpers: list[Helper] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "Simulators":
+        """None is started yet."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End them."""
+        self._stack.__exit__(kind, error, traceback)
+
+    def all(self, tasks: Sequence[Task], done: Callable[[int], None]) -> list[Times]:
+        """The times of all tasks, in their order; `done` hears how many there are. Raises
+        HarnessError for a run that failed, UsageError for one that cannot be.
+        """
+        if self._count == 1 or len(tasks) < 2:
+            times = []
+            for task in tasks:
+                times.append(simulate(task))
+                done(len(times))
+            return times
+        while len(self._helpers) < min(self._count, len(tasks)):
+            self._helpers.append(self._stack.enter_context(Helper(WORKER, os.getcwd())))
+        return _spread(tasks, self._helpers, done)
 
 
 def _spread(

@@ -24,7 +24,7 @@ from harness.projection.engine import (
     with_values,
 )
 from harness.projection.published import SIZES, SYSTEMS, TOPOLOGY, published_values
-from harness.projection.simulate import Task, Times, simulate_all
+from harness.projection.simulate import Simulators, Task, Times
 from harness.projection.spec import ProjectSpec
 from harness.results.validation import PublishedRow
 
@@ -61,13 +61,14 @@ class Line:
 def compare_published(progress: Callable[[str, float], None]) -> list[PublishedRow]:
     """Every system at every size."""
     values, rows = published_values(), []
-    for number, system in enumerate(SYSTEMS):
+    with Simulators() as simulators:
+        for number, system in enumerate(SYSTEMS):
 
-        def tell(what: str, share: float, done: int = number) -> None:
-            progress(what, (done + share) / len(SYSTEMS))
+            def tell(what: str, share: float, done: int = number) -> None:
+                progress(what, (done + share) / len(SYSTEMS))
 
-        centre, drawn = _lines(system, values, tell)
-        rows += rows_of(system, values, centre, drawn)
+            centre, drawn = _lines(system, values, simulators, tell)
+            rows += rows_of(system, values, centre, drawn)
     return rows
 
 
@@ -105,7 +106,10 @@ def rows_of(
 
 
 def _lines(
-    system: str, values: Mapping[str, Value], progress: Callable[[str, float], None]
+    system: str,
+    values: Mapping[str, Value],
+    simulators: Simulators,
+    progress: Callable[[str, float], None],
 ) -> tuple[Line, list[Line]]:
     """The centre's, and each draw's: simulated at DRAWN_AT and carried to the sizes as `emucoll
     project` does.
@@ -114,14 +118,14 @@ def _lines(
     spec = ProjectSpec(plan=(plan,), n=SIZES, cluster=CLUSTER)
     cluster = find_cluster(CLUSTER, max(SIZES))
     largest_first = sorted(SIZES, reverse=True)
-    times = simulate_all(
+    times = simulators.all(
         [_task(plan, n, spec, cluster) for n in largest_first],
         lambda count: progress(f"{plan}, its sizes", count / len(SIZES) / 2),
     )
     at_size = dict(zip(largest_first, times, strict=True))
     clusters = [cluster, *drawn_clusters(cluster, DRAWS, spec.seed)]
     ends = [end for each in clusters for end in _ends(cluster, each, knob)]
-    times = simulate_all(
+    times = simulators.all(
         [_task(plan, DRAWN_AT, spec, each) for each in (cluster, *ends)],
         lambda count: progress(f"{plan}, its draws", 0.5 + count / (len(ends) + 1) / 2),
     )
