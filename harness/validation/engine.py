@@ -21,7 +21,7 @@ from harness.results.validation import PublishedRow, RatioPoint, ValidatedPoint,
 from harness.spec import Spec
 from harness.validation import model
 from harness.validation.model import CPU, STEP, WALL
-from harness.validation.published import compare_published
+from harness.validation.published import compare_published, contradictions
 from harness.validation.spec import (
     EMULATION,
     LATENCY_BOUND,
@@ -59,7 +59,7 @@ def validate(spec: ValidateSpec, progress: Progress, sizes: Sizes | None = None)
             spec=spec,
             environment=environment,
             ok=True,
-            warnings=_outside(rows),
+            warnings=[*_outside(rows), *_contradictions()],
             published=rows,
         )
     host = None if spec.calibration is None else find_host(spec.calibration)
@@ -117,6 +117,10 @@ def _outside(rows: Sequence[PublishedRow]) -> list[RunWarning]:
         "is missing, and how large it must be"
     )
     return [RunWarning(code="outside", text=text)]
+
+
+def _contradictions() -> list[RunWarning]:
+    return [RunWarning(code="contradiction", text=text) for text in contradictions()]
 
 
 def _in_words(spec: Spec) -> str:

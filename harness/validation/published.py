@@ -72,6 +72,22 @@ def compare_published(progress: Callable[[str, float], None]) -> list[PublishedR
     return rows
 
 
+def contradictions() -> list[str]:
+    """Where a published part alone takes more than a published total: the loop over pairs."""
+    pair_s = find_cluster(CLUSTER, 1).profile.values["loops.same_process"].high
+    values, found = published_values(), []
+    for system in SYSTEMS:
+        for n in SIZES:
+            loop_s, total_s = pair_s * n * (n - 1) / 2, values[f"{system}.{n}"].value
+            if loop_s > total_s:
+                found.append(
+                    f"at its published cost ({pair_s * 1e9:.3g} ns a pair) one loop over pairs takes "
+                    f"{loop_s:.3g} s at {n} ranks, more than all of {system} ({total_s:g} s), whose "
+                    "public tree has two"
+                )
+    return found
+
+
 def rows_of(
     system: str, values: Mapping[str, Value], centre: Line, drawn: Sequence[Line]
 ) -> list[PublishedRow]:

@@ -4,7 +4,7 @@ import pytest
 
 from harness.profile import Value
 from harness.projection.simulate import Times
-from harness.validation.published import Line, carried, rows_of
+from harness.validation.published import Line, carried, contradictions, rows_of
 
 SIZES = (8192, 32768, 98304)
 
@@ -43,6 +43,11 @@ def test_a_miss_is_a_miss() -> None:
 def test_a_knob_stays_within_its_range() -> None:
     (row, *_) = rows_of("nccl", published(1.0, 2.0, 3.0), line(1e-3), [line(1e-3)])
     assert (row.knob_value_s, row.projected_s) == (0.0, pytest.approx(8.192))
+
+
+def test_the_published_loop_over_pairs_contradicts_a_published_total() -> None:
+    (text,) = contradictions()
+    assert "44.9 s at 98304 ranks, more than all of ncclx (24 s)" in text
 
 
 def test_parts_change_as_they_did_at_few_ranks() -> None:
