@@ -81,9 +81,9 @@ def contradictions() -> list[str]:
             loop_s, total_s = pair_s * n * (n - 1) / 2, values[f"{system}.{n}"].value
             if loop_s > total_s:
                 found.append(
-                    f"at its published cost ({pair_s * 1e9:.3g} ns a pair) one loop over pairs takes "
-                    f"{loop_s:.3g} s at {n} ranks, more than all of {system} ({total_s:g} s), whose "
-                    "public tree has two"
+                    f"at its published cost ({pair_s * 1e9:.3g} ns a pair) one loop over pairs "
+                    f"takes {loop_s:.3g} s at {n} ranks, more than all of {system} "
+                    f"({total_s:g} s), whose public tree has two"
                 )
     return found
 
