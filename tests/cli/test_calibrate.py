@@ -34,9 +34,37 @@ LIBNCCL = "root.check_in_libnccl"
 # -- by the real command
 
 
+SMALL = Sizes(
+    connections=100,
+    lockstep=32,
+    lockstep_steps=16,
+    peers=16,
+    large=4,
+    cut_through=32,
+    cut_through_few_steps=4,
+    cut_through_steps=16,
+    formation=32,
+    loop=256,
+)
+
+
+def test_few_ranks_are_calibrated_too(tmp_path: Path) -> None:
+    """For real, in this process."""
+    file = tmp_path / "few.toml"
+    spec = CalibrateSpec(name="few", repeat=1, out=str(file))
+    result = calibrate(spec, Progress(enabled=False), SMALL)
+    costs = {each.name: each.value for each in result.values}
+    assert set(COSTS) - set(costs) <= {LIBNCCL}
+    assert costs["cpu.peer"] > costs["cpu.message"] > costs["loop.ring_check"] > 0
+    assert find_host(str(file)).seconds("cpu.message") == costs["cpu.message"]
+
+
+@pytest.mark.scale
 def test_what_is_measured_is_in_the_document_and_in_the_file(
-    emucoll: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    emucoll: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bounded_scale: bool
 ) -> None:
+    if bounded_scale:
+        pytest.skip("half a minute")
     ended = emucoll("calibrate", "--name", "mine", "--repeat", 1, "--json", cwd=tmp_path)
     document = ended.document
     assert (ended.exit_code, document["schema"]) == (0, "emucoll.calibrate/1")
