@@ -184,7 +184,7 @@ def check(spec: Spec) -> None:
         raise UsageError("--unique-id: it is of a root that runs already; give --root HOST:PORT")
     paths = (("--root", spec.root), ("--out", spec.out), ("--unique-id", spec.unique_id))
     for flag, path in ((flag, path or "") for flag, path in paths):
-        if "\0" in path or not _is_text(path):
+        if "\0" in path or not is_text(path):
             raise UsageError(
                 f"{flag} {path!r}: expected a path in UTF-8, results could not hold it"
             )
@@ -270,7 +270,7 @@ def _check_counts(spec: Spec) -> None:
             raise UsageError(f"{name} is {value}: expected {expected}")
 
 
-def _is_text(path: str) -> bool:
+def is_text(path: str) -> bool:
     """False for a path whose bytes are not UTF-8: Python carries those as lone surrogates."""
     try:
         path.encode()

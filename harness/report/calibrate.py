@@ -6,7 +6,7 @@ Shows what the result holds and computes nothing.
 
 from harness.engine.costs import COSTS
 from harness.report.failure import printable
-from harness.report.table import align, of_environment, wrapped
+from harness.report.table import align, joined, of_environment, wrapped
 from harness.results.calibration import CalibratedValue, CalibrateResult
 
 _SCALES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
@@ -24,10 +24,7 @@ def render_calibrate(result: CalibrateResult) -> str:
         ),
         wrapped(f"Result: {printable(result.file or '')}"),
     ]
-    lines: list[str] = []
-    for block in filter(None, blocks):
-        lines += [*block, "#"]
-    return "\n".join(lines[:-1]) + "\n"
+    return joined(blocks)
 
 
 def _head(result: CalibrateResult) -> list[str]:

@@ -7,7 +7,7 @@ Shows what the result holds and computes nothing.
 from collections.abc import Sequence
 
 from harness.report.failure import printable
-from harness.report.table import align, wrapped
+from harness.report.table import align, joined, kept_with_picture, number, wrapped
 from harness.results.schema import EttResult
 from harness.results.storage import PICTURE_FILE, RESULT_FILE
 from harness.results.training import EttParts, EttPoint, Input
@@ -28,12 +28,11 @@ def render_ett(result: EttResult) -> str:
         _left_out(result.points),
         [line for each in result.warnings for line in wrapped(f"WARNING {each.code}: {each.text}")],
         _what_it_cannot_tell(),
-        _where(result),
+        kept_with_picture(
+            None if result.spec is None else result.spec.out, RESULT_FILE, PICTURE_FILE
+        ),
     ]
-    lines: list[str] = []
-    for block in filter(None, blocks):
-        lines += [*block, "#"]
-    return "\n".join(lines[:-1]) + "\n"
+    return joined(blocks)
 
 
 def _head(result: EttResult) -> list[str]:
@@ -47,7 +46,7 @@ def _inputs(inputs: Sequence[Input]) -> list[str]:
     rows: list[tuple[str, ...]] = [("input", "value", "low", "high", "unit", "from")]
     for each in inputs:
         numbers = (each.value, each.low, each.high)
-        rows.append((each.name, *map(_number, numbers), each.unit or "", each.origin))
+        rows.append((each.name, *map(number, numbers), each.unit or "", each.origin))
     # The last columns are text: flush left, as their headings.
     unit, origin = (max(len(row[column]) for row in rows) for column in (4, 5))
     lines = align([(*row[:4], row[4].ljust(unit), row[5].ljust(origin)) for row in rows])
@@ -127,17 +126,6 @@ def _what_it_cannot_tell() -> list[str]:
         "nodes and planned stops are not in it. Between low and high lie 90 % of jobs, by chance, "
         "by the count behind the rate and by the ranges of the inputs, where they have any."
     )
-
-
-def _where(result: EttResult) -> list[str]:
-    if result.spec is None or result.spec.out is None:
-        return ["# Result: not kept (--out DIR keeps it, with a picture over n)"]
-    out = printable(result.spec.out).rstrip("/")
-    return [f"# Result: {out}/{RESULT_FILE}, picture: {out}/{PICTURE_FILE}"]
-
-
-def _number(value: float | None) -> str:
-    return _NONE if value is None else f"{value:.6g}"
 
 
 def _share(value: float) -> str:

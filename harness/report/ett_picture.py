@@ -6,11 +6,9 @@ Shows what it is given and computes nothing. plotly is imported when a picture i
 from collections.abc import Sequence
 
 from emucoll.errors import UsageError
+from harness.report.picture import COLOURS, escaped
 from harness.results.schema import EttResult
 from harness.results.training import Curve
-
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-"""Okabe and Ito's, which most people can tell apart."""
 
 
 def draw(result: EttResult, curves: Sequence[Curve]) -> str:
@@ -25,7 +23,7 @@ def draw(result: EttResult, curves: Sequence[Curve]) -> str:
     for number, curve in enumerate(curves):
         # With and without isolation are two lines of one colour.
         line = {
-            "color": _COLOURS[number // 2 % len(_COLOURS)],
+            "color": COLOURS[number // 2 % len(COLOURS)],
             "dash": "dash" if curve.dashed else "solid",
         }
         figure.add_trace(Scatter(x=curve.n, y=curve.ett, mode="lines", name=curve.name, line=line))
@@ -45,7 +43,7 @@ def draw(result: EttResult, curves: Sequence[Curve]) -> str:
             marker={"color": "#000000"},
         )
     )
-    subject = "" if result.profile is None else f"<br><sup>{_escaped(result.profile)}</sup>"
+    subject = "" if result.profile is None else f"<br><sup>{escaped(result.profile)}</sup>"
     figure.update_layout(
         title={"text": f"Effective training time (projected){subject}"},
         xaxis={"title": {"text": "GPUs"}, "type": "log"},
@@ -54,7 +52,3 @@ def draw(result: EttResult, curves: Sequence[Curve]) -> str:
     )
     page: str = figure.to_html(include_plotlyjs=True, full_html=True, div_id="ett")
     return page
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -7,7 +7,7 @@ Shows what the result holds and computes nothing.
 from collections.abc import Sequence
 
 from harness.report.failure import printable
-from harness.report.table import align, wrapped
+from harness.report.table import align, joined, kept_with_picture, number, wrapped
 from harness.results.projection import ProjectedPhase, ProjectedPlan, ProjectResult
 from harness.results.storage import PROJECTION_FILE, RESULT_FILE
 from harness.results.training import Input
@@ -30,12 +30,11 @@ def render_project(result: ProjectResult) -> str:
         _grounds(result),
         [line for each in result.warnings for line in wrapped(f"WARNING {each.code}: {each.text}")],
         _what_it_cannot_tell(),
-        _where(result),
+        kept_with_picture(
+            None if result.spec is None else result.spec.out, RESULT_FILE, PROJECTION_FILE
+        ),
     ]
-    lines: list[str] = []
-    for block in filter(None, blocks):
-        lines += [*block, "#"]
-    return "\n".join(lines[:-1]) + "\n"
+    return joined(blocks)
 
 
 def _head(result: ProjectResult) -> list[str]:
@@ -130,7 +129,7 @@ def _sensitivities(result: ProjectResult) -> list[str]:
 def _inputs(inputs: Sequence[Input]) -> list[str]:
     rows: list[tuple[str, ...]] = [("value", "is", "low", "high")]
     for each in inputs:
-        rows.append((each.name, *(_number(one) for one in (each.value, each.low, each.high))))
+        rows.append((each.name, *(number(one) for one in (each.value, each.low, each.high))))
     names = max(len(row[0]) for row in rows)
     return align([(row[0].ljust(names), *row[1:]) for row in rows])
 
@@ -155,16 +154,5 @@ def _what_it_cannot_tell() -> list[str]:
     )
 
 
-def _where(result: ProjectResult) -> list[str]:
-    if result.spec is None or result.spec.out is None:
-        return ["# Result: not kept (--out DIR keeps it, with a picture over n)"]
-    out = printable(result.spec.out).rstrip("/")
-    return [f"# Result: {out}/{RESULT_FILE}, picture: {out}/{PROJECTION_FILE}"]
-
-
 def _seconds(value: float | None) -> str:
     return _NONE if value is None else f"{value:.4g}"
-
-
-def _number(value: float | None) -> str:
-    return _NONE if value is None else f"{value:.6g}"

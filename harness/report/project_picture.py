@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from emucoll.errors import UsageError
+from harness.report.picture import COLOURS, escaped
 from harness.results.projection import ProjectedPlan, ProjectResult
 
 _COLOURS = (
-    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442"),
+    *(*COLOURS, "#f0e442"),
     *("#332288", "#88ccee", "#117733", "#999933", "#882255"),
 )
 """Okabe and Ito's, and Tol's, which most people can tell apart."""
@@ -72,7 +73,7 @@ def draw_projection(result: ProjectResult) -> str:
             )
             figure.add_trace(points, row=1, col=column)
             shown.add("published")
-    cluster = "" if result.cluster is None else f"<br><sup>{_escaped(result.cluster)}</sup>"
+    cluster = "" if result.cluster is None else f"<br><sup>{escaped(result.cluster)}</sup>"
     figure.update_layout(
         title={"text": f"Initialization (projected){cluster}"},
         barmode="stack",
@@ -127,7 +128,3 @@ def _error_bars(plans: Sequence[ProjectedPlan]) -> dict[str, Any]:
         "array": [high - plan.total_s for high, plan in zip(highs, plans, strict=True)],
         "arrayminus": [plan.total_s - low for low, plan in zip(lows, plans, strict=True)],
     }
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -6,7 +6,7 @@ ASCII layout, never a colour. Adds nothing to a result that is not in it, and co
 """
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from harness.groups import format_groups
 from harness.report.failure import failure_lines, printable
@@ -439,3 +439,24 @@ def _microseconds(seconds: float | None) -> str:
 
 def _gib(size_bytes: int) -> str:
     return f"{size_bytes / 2**30:.2f} GiB"
+
+
+def joined(blocks: Iterable[Sequence[str]]) -> str:
+    """Blocks of lines as one text, an empty comment between each two; empty ones are left out."""
+    lines: list[str] = []
+    for block in filter(None, blocks):
+        lines += [*block, "#"]
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def kept_with_picture(out: str | None, result: str, picture: str) -> list[str]:
+    """Where a result and its picture lie."""
+    if out is None:
+        return ["# Result: not kept (--out DIR keeps it, with a picture over n)"]
+    folder = printable(out).rstrip("/")
+    return [f"# Result: {folder}/{result}, picture: {folder}/{picture}"]
+
+
+def number(value: float | None) -> str:
+    """Six digits, or `-`."""
+    return "-" if value is None else f"{value:.6g}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from harness.report.failure import printable
-from harness.report.table import align, wrapped
+from harness.report.table import align, joined, wrapped
 from harness.results.validation import (
     PublishedRow,
     RatioPoint,
@@ -31,10 +31,7 @@ def render_validate(result: ValidateResult) -> str:
         [line for each in result.warnings for line in wrapped(f"WARNING {each.code}: {each.text}")],
         _where(result),
     ]
-    lines: list[str] = []
-    for block in filter(None, blocks):
-        lines += [*block, "#"]
-    return "\n".join(lines[:-1]) + "\n"
+    return joined(blocks)
 
 
 def _head(result: ValidateResult) -> list[str]:

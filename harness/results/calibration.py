@@ -10,6 +10,7 @@ import msgspec
 from emucoll.errors import UsageError
 from harness.hosts import DEFAULT, WRITTEN_TO
 from harness.results.schema import Document
+from harness.spec import is_text
 
 MAX_REPEAT = 1000
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
@@ -66,13 +67,5 @@ def check(spec: CalibrateSpec) -> None:
         )
     if spec.name.endswith(".toml"):
         raise UsageError(f"--name {spec.name!r}: leave .toml out, or give the file with --out")
-    if spec.out is not None and (spec.out == "" or "\0" in spec.out or not _is_text(spec.out)):
+    if spec.out is not None and (spec.out == "" or "\0" in spec.out or not is_text(spec.out)):
         raise UsageError(f"--out {spec.out!r}: expected a file's path, in UTF-8")
-
-
-def _is_text(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
