@@ -16,6 +16,21 @@ CONNECTIONS, MESSAGES, REQUESTS = 2, 6, 5
 """Of each rank, while it forms."""
 LARGE_BYTES = 1000
 """What smaller records' bytes take is part of a message."""
+COSTS = {
+    "cpu.connect": CONNECT,
+    "cpu.accept": ACCEPT,
+    "cpu.message": MESSAGE,
+    "cpu.contention": CONTENTION,
+    "cpu.byte": BYTE,
+    "cpu.peer": PEER,
+    "cpu.cut_through": CUT_THROUGH,
+    "cpu.cut_through_block": BLOCK,
+    "cpu.cut_through_byte": CUT_THROUGH_BYTE,
+    "cpu.rank": RANK,
+    "store.request": REQUEST,
+    "root.check_in": CHECK_IN,
+}
+"""By the names that a calibration gives them."""
 
 
 def traffic_of(spec: Spec) -> Traffic:

@@ -7,22 +7,7 @@ from harness.engine.calibrate import Sizes, specs_of
 from harness.engine.costs import COSTS, Observed, Range, costs_of, far_apart, over_repeats
 from tests import measured as known
 
-KNOWN = {
-    "cpu.connect": known.CONNECT,
-    "cpu.accept": known.ACCEPT,
-    "cpu.message": known.MESSAGE,
-    "cpu.contention": known.CONTENTION,
-    "cpu.byte": known.BYTE,
-    "cpu.peer": known.PEER,
-    "cpu.cut_through": known.CUT_THROUGH,
-    "cpu.cut_through_block": known.BLOCK,
-    "cpu.cut_through_byte": known.CUT_THROUGH_BYTE,
-    "cpu.rank": known.RANK,
-    "store.request": known.REQUEST,
-    "root.check_in": known.CHECK_IN,
-    "root.check_in_libnccl": known.CHECK_IN,
-    "loop.ring_check": 1e-9,
-}
+KNOWN = known.COSTS | {"root.check_in_libnccl": known.CHECK_IN, "loop.ring_check": 1e-9}
 
 
 def observed(sizes: Sizes) -> Observed:

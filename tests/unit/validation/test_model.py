@@ -17,22 +17,7 @@ from harness.validation.model import (
 from harness.validation.spec import LATENCY_BOUND, ValidateSpec, held_out
 from tests import measured as known
 
-COSTS = {
-    "cpu.connect": known.CONNECT,
-    "cpu.accept": known.ACCEPT,
-    "cpu.message": known.MESSAGE,
-    "cpu.contention": known.CONTENTION,
-    "cpu.byte": known.BYTE,
-    "cpu.peer": known.PEER,
-    "cpu.cut_through": known.CUT_THROUGH,
-    "cpu.cut_through_block": known.BLOCK,
-    "cpu.cut_through_byte": known.CUT_THROUGH_BYTE,
-    "cpu.rank": known.RANK,
-    "store.request": known.REQUEST,
-    "root.check_in": known.CHECK_IN,
-    "cores.used_forming": 0.8,
-    "cores.used_gathering": 0.9,
-}
+COSTS = known.COSTS | {"cores.used_forming": 0.8, "cores.used_gathering": 0.9}
 
 
 def spec_of(n: int, **more: object) -> Spec:
