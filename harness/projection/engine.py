@@ -222,22 +222,39 @@ def _is_uncertain(key: str, value: Value) -> bool:
 
 
 def drawn_clusters(cluster: Cluster, draws: int, seed: int) -> list[Cluster]:
-    """The cluster with every uncertain value drawn, log-uniformly, from its range."""
-    random_numbers = random.Random(f"project {seed}")
-    clusters = []
-    for _ in range(draws):
-        values = {
-            key: _between(value, random_numbers.random()) if _is_uncertain(key, value) else value
-            for key, value in cluster.profile.values.items()
-        }
-        clusters.append(with_values(cluster, values))
-    return clusters
+    """The cluster with every uncertain value drawn from its range (see `quantile`), each by itself.
+
+    A Latin hypercube: of k draws of one value one lies in each k-th of its distribution, so that
+    few draws already show both ends.
+    """
+    numbers = random.Random(f"project {seed}")
+    drawn = {
+        key: [quantile(value, where) for where in _strata(draws, numbers)]
+        for key, value in cluster.profile.values.items()
+        if _is_uncertain(key, value)
+    }
+    return [
+        with_values(cluster, {**cluster.profile.values, **dict(zip(drawn, each, strict=True))})
+        for each in zip(*drawn.values(), strict=True)
+    ] or [cluster] * draws  # the second where no value is uncertain
 
 
-def _between(value: Value, where: float) -> Value:
-    if value.low > 0:
-        return value._replace(value=value.low * (value.high / value.low) ** where)
-    return value._replace(value=value.low + (value.high - value.low) * where)
+def _strata(count: int, numbers: random.Random) -> list[float]:
+    """`count` numbers from 0 to 1, one in each `count`-th, in random order."""
+    order = list(range(count))
+    numbers.shuffle(order)
+    return [(each + numbers.random()) / count for each in order]
+
+
+def quantile(value: Value, where: float) -> Value:
+    """What lies at `where`, 0 to 1, of an uncertain value's distribution: half of it on either side
+    of the value itself, uniform there on a logarithmic scale (a linear one where the range reaches
+    0). A range to one side only has half of its distribution at the value.
+    """
+    low, high = (value.low, value.value) if where < 0.5 else (value.value, value.high)
+    part = 2 * where - (where >= 0.5)
+    found = low * (high / low) ** part if low > 0 else low + (high - low) * part
+    return value._replace(value=found)
 
 
 def with_values(cluster: Cluster, values: dict[str, Value]) -> Cluster:
