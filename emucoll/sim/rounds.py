@@ -21,10 +21,13 @@ from emucoll.collectives.rings import HEADER_BYTES
 from emucoll.collectives.schedule import NEXT, Exchange, Line, Part, Schedule, both_ways
 from emucoll.errors import UsageError
 from emucoll.sim.cost import Costs
+from emucoll.sim.steady import Band, Hop, after, band
 
-_SAME = 1e-13
+_SAME = 1e-14
 """Of the time: what differs by less differs by rounding."""
-_LONGEST_PERIOD = 4096
+_AT_ONCE = 64
+"""Rounds that are played before it is asked where the others lead; then twice as many, and so on.
+"""
 Times: TypeAlias = npt.NDArray[np.float64]
 """Seconds, one of each rank."""
 
@@ -59,17 +62,13 @@ class Played(NamedTuple):
     bytes: int
 
 
-@dataclass(frozen=True)
-class Wires:
-    """Latencies between the ranks of a communicator."""
-
-    latency: Callable[[Line], Times]
-    """To each rank from the one that sends to it on that line: from rank - line."""
-    period: int
-    """After so many ranks they repeat, if they do at all."""
+Wiring: TypeAlias = Callable[[Line], Times]
+"""Latencies between the ranks of a communicator: to each from the one that sends to it on that
+line, which is rank - line.
+"""
 
 
-def wires(hosts: npt.NDArray[np.int64], costs: Costs) -> Wires:
+def wires(hosts: npt.NDArray[np.int64], costs: Costs) -> Wiring:
     """Of ranks that are on these hosts."""
 
     @lru_cache(maxsize=64)
@@ -83,16 +82,7 @@ def wires(hosts: npt.NDArray[np.int64], costs: Costs) -> Wires:
             between[hosts == before] = costs.intra_host_latency_s
         return between
 
-    return Wires(latency, _period(latency(NEXT)))
-
-
-def _period(latencies: Times) -> int:
-    """After how many ranks they repeat; of all ranks, where they do not within _LONGEST_PERIOD."""
-    n = len(latencies)
-    for period in range(1, min(n, _LONGEST_PERIOD)):
-        if np.array_equal(latencies[period:], latencies[:-period]):
-            return period
-    return n
+    return latency
 
 
 def play(
@@ -101,7 +91,7 @@ def play(
     record_bytes: int,
     starts: Times,
     costs: Costs,
-    wiring: Wires,
+    wiring: Wiring,
     noise: Noise | None = None,
     slow: Mapping[int, float] | None = None,
 ) -> Played:
@@ -148,14 +138,14 @@ class _Shape:
         cpu: Times,
         wire: Times,
         costs: Costs,
-        wiring: Wires,
+        wiring: Wiring,
         noise: Noise | None,
         slow: Mapping[int, float],
     ) -> None:
         """So many rounds of it; `cpu` and `wire` go on.
 
-        Without noise a round is linear in max and plus: once a few rounds have made every rank
-        later by the same, so will all that follow, and they need not be played.
+        Without noise most rounds need not be played (see `emucoll.sim.steady`): the first ones
+        are, until it is known where the others lead.
         """
         n, count = len(cpu), len(self.lines)
         if not count:
@@ -167,20 +157,34 @@ class _Shape:
         if self._one_way(costs) and not slow:
             self._travel(times, cpu, costs, wiring)
             return
-        nothing, at_once = np.zeros(n), max(1, wiring.period)
+        nothing, now = np.zeros(n), _AT_ONCE
+        one = self._band(n, costs, wiring, slow) if times > now else None
         while times:
-            now = min(times, at_once)
-            before, wire_before = cpu.copy(), wire.copy()
+            now = min(times, now)
             places = np.zeros((now, count), dtype=np.int64)
             self._play(cpu, wire, costs, wiring, nothing, places, slow)
             times -= now
-            later = cpu - before
-            spread = max(np.ptp(later), np.ptp(wire - wire_before) if wire.any() else 0.0)
-            if spread <= _SAME * cpu.max():
-                again = times // now * later.mean()
-                cpu += again
-                wire += again
-                times %= now
+            now *= 2
+            found = after(one, times, cpu, _SAME * float(cpu.max())) if one and times else None
+            if found is not None:
+                played, cpu[:] = found
+                wire[:] = cpu  # free again before the next message
+                times -= played
+
+    def _band(self, n: int, costs: Costs, wiring: Wiring, slow: Mapping[int, float]) -> Band | None:
+        """One round of it, if it is known."""
+        slower = np.ones(n)
+        for rank, factor in slow.items():
+            slower[rank] = factor
+        hops = [
+            Hop(line, wiring(line), costs.byte_s * size)
+            for line, size in zip(self.lines, self.sizes, strict=True)
+        ]
+        exchanges, first = [], 0
+        for count in self.exchanges:
+            exchanges.append(hops[first : first + count])
+            first += count
+        return band(exchanges, costs.send_s * slower, costs.recv_s * slower)
 
     def _one_way(self, costs: Costs) -> bool:
         """Does everything go to the next rank, one message at a time, with the wire free again
@@ -189,7 +193,7 @@ class _Shape:
         alone = set(self.exchanges) <= {0, 1} and set(self.lines) == {NEXT}
         return alone and costs.byte_s * max(self.sizes) <= costs.send_s + costs.recv_s
 
-    def _travel(self, times: int, cpu: Times, costs: Costs, wiring: Wires) -> None:
+    def _travel(self, times: int, cpu: Times, costs: Costs, wiring: Wiring) -> None:
         """One-way rounds at once. In each of the exchanges what makes a rank late either stays with
         it or goes to the next, over a link and with a message's time on the wire: of all ways that
         end at a rank the longest counts. On a way of j links it is the j longest messages that
@@ -201,7 +205,7 @@ class _Shape:
         # Place p is that of rank (p - total) mod n: those of earlier rounds of the ring come first.
         first = -total % n
         places = np.arange(total + n)
-        way = np.cumsum(np.resize(np.roll(wiring.latency(NEXT), -first), total + n))
+        way = np.cumsum(np.resize(np.roll(wiring(NEXT), -first), total + n))
         start = np.resize(np.roll(cpu, -first), total + n)
         longest = np.full(n, -np.inf)
         fewest, carried_s = 0, 0.0
@@ -220,7 +224,7 @@ class _Shape:
         cpu: Times,
         wire: Times,
         costs: Costs,
-        wiring: Wires,
+        wiring: Wiring,
         pool: Times,
         places: npt.NDArray[np.int64],
         slow: Mapping[int, float],
@@ -233,7 +237,7 @@ class _Shape:
             np.array(self.exchanges, dtype=np.int64),
             np.array([-line % n for line in self.lines], dtype=np.int64),
             np.array([costs.byte_s * size for size in self.sizes]),
-            np.array([wiring.latency(line) for line in self.lines]),
+            np.array([wiring(line) for line in self.lines]),
             pool,
             places,
             costs.send_s,
