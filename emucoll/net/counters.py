@@ -21,6 +21,11 @@ class Counters:
         self.reads = self.writes = self.accepts = self.connects = self.other = 0
         self.bytes_sent = self.messages = 0
 
+    def add(self, other: "Counters") -> None:
+        """What `other` counted, too."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
     @property
     def syscalls(self) -> int:
         """Socket calls made, epoll included."""

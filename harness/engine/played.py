@@ -1,7 +1,8 @@
 """A plan as the ranks of virtual time run it: AllGathers of many transfers are played in rounds.
 
 Ranks that reach one park; their arrival times go as one vector to the rounds, and each resumes when
-it would have been through. All else is as a worker's ranks do it. It must not know how a run begins
+it would have been through. So do the ranks of a host at their barrier, if no two runs of it differ
+by chance (see `harness.engine.barriers`). All else is as a worker's ranks do it. It must not know how a run begins
 or what becomes of its result.
 """
 
@@ -14,13 +15,14 @@ import numpy as np
 from emucoll.collectives.driver import Collective
 from emucoll.collectives.table import RecordTable
 from emucoll.net.base import Address
-from emucoll.plans.steps import Gather
+from emucoll.plans.steps import Gather, host_of
 from emucoll.rank import Job, Rank, Ring
 from emucoll.sim.rounds import play
 from emucoll.wire.address import pack_address
 from harness.clusters import Setting
 from harness.control import messages as m
 from harness.control.initialization import Call, Initialization
+from harness.engine.barriers import PlayedBarriers
 from harness.spec import Spec
 
 if TYPE_CHECKING:
@@ -58,6 +60,10 @@ class PlayedInitialization(Initialization):
         }
         self.start(job, run.group_ids)
         self._make_tables()
+        self._barriers: PlayedBarriers | None = None
+        world = run.world
+        if any(self._plays.values()) and not (world.jitter or world.links or run.spec.inject):
+            self._barriers = PlayedBarriers(run.loop, world.costs, job, self._tagged_apart)
 
     def _make_tables(self) -> None:
         """As for a worker of all ranks; addresses follow as ranks form."""
@@ -85,6 +91,13 @@ class PlayedInitialization(Initialization):
         if self._plays[call.gather.phase]:
             return self._park(rank, call)
         return super()._gather(rank, ring, call)
+
+    async def _barrier(self, rank: Rank) -> None:
+        if self._barriers is None or not self._has_barrier:
+            await super()._barrier(rank)
+            return
+        members = host_of(rank.rank, self._extent)
+        await self._barriers.reach(rank, self._run.networks[rank.slot], members)
 
     def _park(self, rank: Rank, call: Call) -> Awaitable[None]:
         phase, loop = call.gather.phase, self._run.loop
