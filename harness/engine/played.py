@@ -2,8 +2,8 @@
 
 Ranks that reach one park; their arrival times go as one vector to the rounds, and each resumes when
 it would have been through. So do the ranks of a host at their barrier, if no two runs of it differ
-by chance (see `harness.engine.barriers`). All else is as a worker's ranks do it. It must not know how a run begins
-or what becomes of its result.
+by chance (see `harness.engine.barriers`). All else is as a worker's ranks do it. It must not know
+how a run begins or what becomes of its result.
 """
 
 import asyncio
