@@ -1,0 +1,109 @@
+"""Growth laws out of noisy series, whose truth is known."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from harness.analysis.growth import CONSTANT, TERMS, growth, told_exponent
+
+SIZES = (128, 256, 512, 1024, 2048)
+MIDDLE = SIZES[2]
+NOISE = 0.05
+
+
+def series(law: str, constant: float) -> np.ndarray:
+    """1 at the middle size, and `constant` beside it."""
+    n, middle = np.array(SIZES, dtype=float), np.array([MIDDLE], dtype=float)
+    if law == CONSTANT:
+        return np.ones_like(n)
+    return np.asarray(constant + TERMS[law](n) / TERMS[law](middle))
+
+
+def noisy(values: np.ndarray, repeats: int, seed: int) -> list[list[float]]:
+    numbers = np.random.default_rng(seed)
+    return [list(v * (1 + NOISE * numbers.standard_normal(repeats))) for v in values]
+
+
+def counts(values: np.ndarray, repeats: int, draws: int = 20) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for seed in range(draws):
+        told = growth(SIZES, noisy(values, repeats, seed))
+        found[told.fits[0].law if told.fits else told.answer] += 1
+    return found
+
+
+@pytest.mark.parametrize("law", TERMS)
+@pytest.mark.parametrize("constant", [0.0, 0.1, 1.0])
+def test_the_law_is_found_and_the_exponent_in_its_interval(law: str, constant: float) -> None:
+    draws = [growth(SIZES, noisy(series(law, constant), 5, seed)) for seed in range(20)]
+    assert sum(bool(told.fits) and told.fits[0].law == law for told in draws) >= 14
+    assert sum(law in {fit.law for fit in told.fits} for told in draws) >= 19
+    truth, covered = told_exponent(law, SIZES), 0
+    for told in draws:
+        if told.exponent is not None:
+            covered += told.exponent.low - 0.005 <= truth <= told.exponent.high + 0.005
+    assert covered >= 18
+
+
+@pytest.mark.parametrize("law", TERMS)
+def test_without_noise_it_is_exact(law: str) -> None:
+    told = growth(SIZES, [[v, v] for v in series(law, 0.2)])
+    assert told.fits[0].law == law
+    assert told.fits[0].at(98304) == pytest.approx(
+        1.0 if law == CONSTANT else 0.2 + TERMS[law](np.array([98304.0]))[0]
+        / TERMS[law](np.array([float(MIDDLE)]))[0], rel=1e-6
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [(n / MIDDLE) ** 1.5 for n in SIZES],
+        [(n / MIDDLE) ** 0.5 for n in SIZES],
+        [(n / MIDDLE) ** 3 for n in SIZES],
+        [5.0 if n > MIDDLE else 1.0 for n in SIZES],
+        [n * (5.0 if n > MIDDLE else 1.0) for n in SIZES],
+        [n / MIDDLE + (n / MIDDLE) ** 2 for n in SIZES],
+        [5.0, 4.0, 3.0, 2.0, 1.0],
+    ],
+)
+def test_what_no_law_makes_has_none(values: list[float]) -> None:
+    assert counts(np.array(values), 5)["none fits"] >= 19
+
+
+def test_a_power_that_is_no_law_has_its_exponent() -> None:
+    told = growth(SIZES, noisy(np.array(SIZES, dtype=float) ** 1.5, 5, 1))
+    assert told.answer == "none fits"
+    assert told.exponent is not None
+    assert 1.4 < told.exponent.low <= 1.5 <= told.exponent.high < 1.6
+
+
+def test_a_step_has_no_exponent() -> None:
+    told = growth(SIZES, noisy(np.array([1.0, 1, 1, 5, 5]), 5, 1))
+    assert told == type(told)("none fits")
+
+
+def test_laws_that_cannot_be_told_apart_stand_together() -> None:
+    """A constant that is twice what grows, once each: n and n log n look alike."""
+    told = growth(SIZES, noisy(series("n", 2.0), 1, 3))
+    assert {"n", "n log n"} <= {fit.law for fit in told.fits}
+    says = [fit.at(98304) for fit in told.fits]
+    assert max(says) > 1.3 * min(says)
+
+
+def test_few_sizes_are_not_enough() -> None:
+    assert growth(SIZES[:4], [[1.0]] * 4).answer == "not enough evidence"
+    assert growth((64, 64, 128, 256, 512), [[1.0]] * 5).answer == "not enough evidence"
+
+
+def test_nothing_has_no_law() -> None:
+    assert growth(SIZES, [[0.0, 0.0]] * 5).answer == "nothing"
+    assert growth(SIZES, [[0.0], [0.0], [0.0], [0.0], [1.0]]).answer == "none fits"
+
+
+def test_the_order_of_sizes_does_not_matter() -> None:
+    samples = noisy(series("n²", 0.1), 2, 5)
+    there, back = growth(SIZES, samples), growth(SIZES[::-1], samples[::-1])
+    assert there.exponent == back.exponent
+    assert [fit.law for fit in there.fits] == [fit.law for fit in back.fits]
