@@ -25,6 +25,7 @@ from emucoll.rank import Job, Rank
 from emucoll.trace import IDLE, Metered, Trace, current_rank
 from emucoll.wire.address import unpack_address
 from emucoll.wire.nccl import layout_of_size, unpack_unique_ids
+from harness.control.forgotten import forgotten_awaits
 from harness.control.initialization import Initialization
 from harness.control.inject import RankFaults
 from harness.control.link import Link
@@ -372,6 +373,12 @@ class Worker:
             dropped_count=trace.dropped.in_all,
         )
 
+    def forgot(self, error: UsageError) -> None:
+        """Somebody's coroutine was not awaited: the running rank's, if one runs."""
+        rank = current_rank(asyncio.get_running_loop())
+        if isinstance(rank, Rank):
+            self._rank_failed(rank, error)
+
     def close(self) -> None:
         """Cancel every rank and reset every connection."""
         self._failed = True
@@ -407,15 +414,16 @@ async def work(controller: str, process: str, loop_name: str) -> None:
 
 async def _work(link: Link, process: str, setup: Setup) -> None:
     worker = _prepare(link, process, setup)
-    while not isinstance(message := await link.receive(), Stop):
-        if isinstance(message, Setup):  # a restart: the same ranks, with nothing of before
-            if worker is not None:
-                worker.close()
-            worker = None
-            gc.collect()
-            worker = _prepare(link, process, message)
-        elif worker is not None:
-            worker.handle(message)
+    with forgotten_awaits(lambda error: None if worker is None else worker.forgot(error)):
+        while not isinstance(message := await link.receive(), Stop):
+            if isinstance(message, Setup):  # a restart: the same ranks, with nothing of before
+                if worker is not None:
+                    worker.close()
+                worker = None
+                gc.collect()
+                worker = _prepare(link, process, message)
+            elif worker is not None:
+                worker.handle(message)
     if worker is not None:
         worker.close()
 

@@ -35,6 +35,7 @@ from emucoll.wire.nccl import UniqueId, root_ranks
 from harness.clusters import Setting, find_cluster, in_order
 from harness.control import messages as m
 from harness.control.controller import RANK_WEIGHTS, Outcome, Placement
+from harness.control.forgotten import forgotten_awaits
 from harness.control.inject import RankFaults
 from harness.control.lifecycle import Stage, Trouble, Weight
 from harness.control.ranks import NEVER_STARTED, START_SKEW, peer_of, rank_failed
@@ -97,12 +98,17 @@ class VirtualRun:
         self.root_networks: list[VirtualNetwork] = []
         self.store: StoreServer | None = None
         self.store_network: VirtualNetwork | None = None
+        self._tasks: list[tuple[Rank, asyncio.Task[None]]] = []
         self._serving: list[asyncio.Task[None]] = []
         self._broken: asyncio.Future[None] | None = None
 
     def run(self) -> Outcome:
         """To its end, whatever end."""
-        with _rare_collection(), asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+        with (
+            _rare_collection(),
+            forgotten_awaits(self._forgot),
+            asyncio.Runner(loop_factory=lambda: self.loop) as runner,
+        ):
             try:
                 runner.run(self._run())
             except Deadlock as error:
@@ -124,11 +130,12 @@ class VirtualRun:
         job = self._start_servers(draws)
         initialization = PlayedInitialization(self, job)
         self._broken = self.loop.create_future()
-        tasks = []
         for rank in self.ranks:
             if not self._never_starts(rank):
-                tasks.append(asyncio.create_task(self._run_rank(rank, initialization)))
-                self._crash_later(rank, tasks[-1])
+                task = asyncio.create_task(self._run_rank(rank, initialization))
+                self._tasks.append((rank, task))
+                self._crash_later(rank, task)
+        tasks = [task for _, task in self._tasks]
         everybody: asyncio.Future[Any] = asyncio.gather(*tasks, return_exceptions=True)
         ends: set[asyncio.Future[Any]] = {everybody, self._broken}
         try:
@@ -227,12 +234,22 @@ class VirtualRun:
         try:
             await initialization.run(rank)
         except Exception as error:
-            if self.outcome.trouble is None:
-                failed = rank_failed(rank, error)
-                self._fail(Trouble(RANK_WEIGHTS[failed.kind], ("worker 0", failed)))
+            self._rank_failed(rank, error)
             return
         self.totals[rank.slot] = self.loop.time() - began
         self.done += 1
+
+    def _forgot(self, error: UsageError) -> None:
+        """A coroutine was not awaited: the running rank's, if one runs."""
+        running = asyncio.current_task(self.loop)
+        for rank, task in self._tasks:
+            if task is running:
+                self._rank_failed(rank, error)
+
+    def _rank_failed(self, rank: Rank, error: Exception) -> None:
+        if self.outcome.trouble is None:
+            failed = rank_failed(rank, error)
+            self._fail(Trouble(RANK_WEIGHTS[failed.kind], ("worker 0", failed)))
 
     def _crash_later(self, rank: Rank, task: "asyncio.Task[None]") -> None:
         """If it is injected to: its process ends, and the kernel resets its connections."""

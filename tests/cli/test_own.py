@@ -151,6 +151,16 @@ class Elsewhere(TcpStoreRing):
 class Many(TcpStoreRing):
     listeners = "two"
 
+class Forgets(TcpStoreRing):
+    async def form(self, rank, job):
+        if rank.rank == 2:
+            self.tell(job)
+            await rank.clock.sleep(3600)
+        return await super().form(rank, job)
+
+    async def tell(self, job):
+        pass
+
 class Asks(TcpStoreRing):
     def __init__(self, question):
         pass
@@ -199,6 +209,19 @@ def test_one_that_raises_is_named_with_its_line(emucoll: Commands, tmp_path: Pat
     told = f"{ended.error['what']} {ended.error['evidence']}"
     assert "ValueError: I forgot something" in told
     assert f"mine.py:{MINE[: MINE.index('raise ValueError')].count(chr(10)) + 1}" in told
+
+
+@pytest.mark.parametrize("world", [(), ("--world", "virtual", "--cluster", "ethernet-64")])
+def test_a_forgotten_await_ends_the_run_at_once(
+    emucoll: Commands, tmp_path: Path, world: tuple[str, ...]
+) -> None:
+    """The others wait for rank 2, which goes on for an hour."""
+    (tmp_path / "mine.py").write_text(MINE)
+    ended = emucoll("run", "-np", 4, "--formation", "mine:Forgets", "--json", *world, cwd=tmp_path)
+    assert (ended.exit_code, ended.error["rank"]) == (1, 2)
+    line = MINE[: MINE.index("self.tell(job)")].count("\n") + 1
+    assert "coroutine 'Forgets.tell' was never awaited" in ended.error["evidence"]
+    assert f"mine.py:{line}" in ended.error["evidence"]
 
 
 def test_an_allgather_that_is_none(emucoll: Commands, tmp_path: Path) -> None:
