@@ -53,6 +53,8 @@ class Trace:
         self._resumptions: dict[int, Callable[[], None]] = {}
         self._slot = 0
         self._last = time.thread_time()
+        self.moved: Callable[[Timed], None] | None = None
+        """Called with a rank that is in another phase now."""
         self.retries = 0
         self.requests = 0
         self.dropped = Strangers()
@@ -102,6 +104,7 @@ class _Within(Trace):
         self._prefix = prefix
         self.count, self.now = whole.count, whole.now
         self.names, self.wall, self.cpu = whole.names, whole.wall, whole.cpu
+        self.moved = whole.moved
         self.retries = self.requests = 0
         self.dropped = whole.dropped
 
@@ -153,8 +156,11 @@ class Span:
         self._outer, self._outer_phase, self._outer_peer = rank.youngest, rank.phase, rank.peer
         self._open = True
         rank.youngest, rank.phase, rank.peer = self, self._phase, self._peer
-        rank.trace.switch(self._phase)
-        self._start = rank.trace.now()
+        trace = rank.trace
+        trace.switch(self._phase)
+        if trace.moved is not None:
+            trace.moved(rank)
+        self._start = trace.now()
 
     @property
     def outer(self) -> "Span | None":
@@ -179,6 +185,8 @@ class Span:
                 span = rank.youngest = span._outer
             if span is not None:
                 rank.phase, rank.peer = span._phase, span._peer
+            if trace.moved is not None:
+                trace.moved(rank)
 
 
 class Metered(Coroutine[Any, Any, Any]):

@@ -93,6 +93,11 @@ class PlayedBarriers:
         if ends is None:
             with ThreadPoolExecutor(1) as executor:  # a loop cannot run within another
                 ends = self._known[case] = executor.submit(self._run, case).result()
+        path = waiting[0].network.world.path
+        last, last_piece = max(waiting, key=lambda each: each.since).network, None
+        if path is not None:
+            now = self._loop.time()
+            last_piece = path.close(last.number, now, last.cpu.done_s(now))
         for each, end in zip(waiting, ends, strict=True):
             network = each.network
             network.cpu.free_at = first + end.free_s
@@ -102,6 +107,9 @@ class PlayedBarriers:
                 network.peak_descriptors, network.held_descriptors + end.descriptors
             )
             finish = max(self._loop.time(), first + end.finish_s)
+            if path is not None:
+                did = path.goes_on(last_piece, last.number, ((finish, "barrier"),))
+                path.woken(network.number, did, network.cpu.busy_s)
             self._loop.at(finish, each.future.set_result)
 
     def _run(self, case: _Case) -> list[_End]:

@@ -129,11 +129,19 @@ class PlayedInitialization(Initialization):
         self.played_bytes += played.bytes
         cpu_s = played.messages / n * (costs.send_s + costs.recv_s)
         now = run.loop.time()
+        path = run.world.path
+        last, last_piece = int(parked.starts.argmax()), None
+        if path is not None:
+            network = run.networks[last]
+            last_piece = path.close(network.number, now, network.cpu.done_s(now))
         for slot, future in parked.waiting.items():
             # With few steps a rank may have been through before the last came: it is let go now.
             finish = max(now, float(played.finish[slot]))
             cpu = run.networks[slot].cpu
             cpu.free_at, cpu.busy_s = finish, cpu.busy_s + cpu_s
+            if path is not None:
+                did = path.goes_on(last_piece, run.networks[last].number, ((finish, "steps"),))
+                path.woken(run.networks[slot].number, did, cpu.busy_s)
             run.loop.at(finish, future.set_result)
 
     def _address(self, listener: str, rank: int) -> Address:

@@ -29,8 +29,9 @@ from emucoll.servers.store import StoreServer
 from emucoll.sim.faults import Links
 from emucoll.sim.loop import VirtualLoop
 from emucoll.sim.network import Serial, VirtualNetwork, VirtualWorld
+from emucoll.sim.path import Path
 from emucoll.sim.rounds import Noise, wires
-from emucoll.trace import IDLE, Trace
+from emucoll.trace import IDLE, Timed, Trace
 from emucoll.wire.nccl import UniqueId, root_ranks
 from harness.clusters import Setting, find_cluster, in_order
 from harness.control import messages as m
@@ -65,8 +66,8 @@ NOISE_DRAWS = 1 << 20
 class VirtualRun:
     """One bring-up of a spec on a cluster."""
 
-    def __init__(self, spec: Spec, setting: Setting) -> None:
-        """Nothing has happened yet."""
+    def __init__(self, spec: Spec, setting: Setting, path: Path | None = None) -> None:
+        """Nothing has happened yet. `path` records what everybody waits for."""
         self.spec = spec
         self.setting = setting
         self.loop = VirtualLoop(weak_s=min(60.0, spec.deadline_s))
@@ -77,7 +78,7 @@ class VirtualRun:
         rules = [rule for fault in faults if (rule := rule_of(fault, nhosts)) is not None]
         losses = random.Random(f"loss {spec.seed}")
         links = Links(rules, losses.random) if rules else None
-        self.world = VirtualWorld(self.loop, setting.costs, jitter, links)
+        self.world = VirtualWorld(self.loop, setting.costs, jitter, links, path)
         self._slow_hosts = {
             each.host: each.factor or 1.0
             for each in faults
@@ -85,6 +86,8 @@ class VirtualRun:
         }
         self.plan = plan_of(spec)
         self.trace = Trace(spec.nranks, self.loop.time)
+        if path is not None:
+            self.trace.moved = partial(self._moved, path)
         self.faults = RankFaults(spec, self.plan)
         self.wiring = wires(setting.hosts, setting.costs)
         self.noise = _noise(spec.seed, setting.jitter) if setting.jitter else None
@@ -94,6 +97,8 @@ class VirtualRun:
         self.networks: list[VirtualNetwork] = []
         self.totals = array("d", bytes(8 * spec.nranks))
         self.formed = self.done = 0
+        self.last_done: int | None = None
+        """The rank that was done last."""
         self.roots: list[RootServer] = []
         self.root_networks: list[VirtualNetwork] = []
         self.store: StoreServer | None = None
@@ -238,6 +243,13 @@ class VirtualRun:
             return
         self.totals[rank.slot] = self.loop.time() - began
         self.done += 1
+        self.last_done = rank.rank
+
+    def _moved(self, path: Path, rank: Timed) -> None:
+        network = self.networks[rank.slot]
+        name = self.trace.names[rank.phase]
+        now = self.loop.time()
+        path.enter(network.number, name, now, network.cpu.done_s(now))
 
     def _forgot(self, error: UsageError) -> None:
         """A coroutine was not awaited: the running rank's, if one runs."""
