@@ -20,12 +20,14 @@ from harness.cli.ett import ett
 from harness.cli.export import export
 from harness.cli.names import allgathers, formations, plans
 from harness.cli.options import complain, finish, stdout_lost
+from harness.cli.profile import profile
 from harness.cli.project import project
 from harness.cli.run import run
 from harness.cli.validate import validate
 from harness.report.failure import render_failure
 from harness.results.calibration import CalibrateResult
 from harness.results.codec import AnyResult
+from harness.results.profile import ProfileResult
 from harness.results.projection import ProjectResult
 from harness.results.schema import (
     CompareResult,
@@ -51,6 +53,7 @@ for command in (
     calibrate,
     validate,
     project,
+    profile,
     ett,
     export,
     formations,
@@ -66,6 +69,7 @@ _DOCUMENTS: dict[str, Callable[..., AnyResult]] = {
     "calibrate": CalibrateResult,
     "validate": ValidateResult,
     "project": ProjectResult,
+    "profile": ProfileResult,
     "ett": EttResult,
     "export": ExportResult,
     "formations": NamesResult,

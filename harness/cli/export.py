@@ -6,15 +6,14 @@ from typing import Any
 
 import click
 
-from emucoll.collectives import ALLGATHERS
 from emucoll.collectives.schedule import rounds_run
 from emucoll.errors import UsageError
-from emucoll.loading import find_schedule, is_path
+from emucoll.loading import find_schedule
 from emucoll.sim.goal import goal
 from harness.cli.options import SIZE, complain, emit, failed_document, finish
+from harness.names import refuse_unknown
 from harness.report.failure import render_failure
 from harness.results.schema import ExportResult
-from harness.suggest import unknown
 
 
 @click.command("export")
@@ -56,8 +55,7 @@ def _export(
     for flag, value in (("-np", nranks), ("--steps", steps)):
         if value is not None and value < 1:
             raise UsageError(f"{flag} is {value}: expected at least 1")
-    if not is_path(allgather) and allgather not in ALLGATHERS:
-        raise unknown("AllGather", allgather, ALLGATHERS)
+    refuse_unknown("AllGather", allgather)
     if as_json and out is None:
         raise UsageError("--json and the schedule both want stdout: add --out FILE")
     schedule = find_schedule(allgather)

@@ -9,19 +9,15 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from emucoll.collectives import ALLGATHERS
 from emucoll.errors import EmucollError, UsageError
-from emucoll.formation import FORMATIONS
-from emucoll.loading import find_plan, is_path, look_in
-from emucoll.plans import PLANS
-from emucoll.plans.nccl import MULTIROOT
+from emucoll.loading import find_plan, look_in
 from harness.clusters import find_cluster
 from harness.groups import GROUP_INITS, parse_groups
+from harness.names import refuse_unknown
 from harness.planned import plan_of
 from harness.results.codec import AnyResult, to_json
 from harness.results.schema import RunResult
 from harness.spec import Spec, check, parse_injection
-from harness.suggest import unknown
 from harness.units import (
     parse_bandwidth,
     parse_counts,
@@ -291,19 +287,17 @@ def _choose_what_runs(values: dict[str, Any]) -> None:
     if plan is None:
         values |= {name: part for name, part in parts.items() if part is not None}
         formation, allgather = parts["formation"], parts["allgather"]
-        if formation is not None and not is_path(formation) and formation not in FORMATIONS:
-            raise unknown("formation", formation, FORMATIONS)
-        if allgather is not None and not is_path(allgather) and allgather not in ALLGATHERS:
-            raise unknown("AllGather", allgather, ALLGATHERS)
+        if formation is not None:
+            refuse_unknown("formation", formation)
+        if allgather is not None:
+            refuse_unknown("AllGather", allgather)
         return
     if given:
         raise UsageError(
             f"--plan {plan} and {given[0]}: a plan has a formation and AllGathers of its own; "
             "leave one of the two out"
         )
-    if not is_path(plan) and plan.removesuffix(MULTIROOT) not in PLANS:
-        error = unknown("plan", plan, PLANS, MULTIROOT)
-        raise UsageError(f"{error}; module:name is one of your own")
+    refuse_unknown("plan", plan)
     values |= {
         "formation": find_plan(plan).formation.name,
         "allgather": None,

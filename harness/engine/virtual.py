@@ -300,6 +300,15 @@ class VirtualRun:
             self.outcome.stuck_keys = self.store.state.stuck_waits()[:STUCK_KEYS]
         self.outcome.trouble = Trouble(Weight.DEADLINE, error)
 
+    def name_of(self, process: int) -> str:
+        """`rank 7`, `root 0` or `store`, by its number in the world."""
+        if process < self.spec.nranks:
+            return f"rank {process}"
+        for number, network in enumerate(self.root_networks):
+            if network.number == process:
+                return f"root {number}"
+        return "store"
+
     # -- what came of it
 
     def _finished(self, initialization: PlayedInitialization) -> m.Finished:

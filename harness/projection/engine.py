@@ -131,7 +131,7 @@ def project(
         ok=True,
         warnings=_warnings(spec, cluster, grounds),
         cluster=cluster.profile.text,
-        inputs=[_input(key, value) for key, value in cluster.profile.values.items()],
+        inputs=inputs_of(cluster),
         plans=plans,
         speed_ups=_speed_ups(spec, centres, drawn),
         sensitivities=sensitivities,
@@ -385,6 +385,11 @@ def _speed_ups(
             ratio = centres[base, n].total_s / centres[plan, n].total_s
             found.append(SpeedUp(plan=plan, base=base, n=n, ratio=ratio, low=low, high=high))
     return found
+
+
+def inputs_of(cluster: Cluster) -> list[Input]:
+    """Its values, each with its range and where it is from."""
+    return [_input(key, value) for key, value in cluster.profile.values.items()]
 
 
 def _input(key: str, value: Value) -> Input:

@@ -8,12 +8,10 @@ import msgspec
 import numpy as np
 
 from emucoll.errors import UsageError
-from emucoll.loading import find_plan, is_path
-from emucoll.plans import PLANS
-from emucoll.plans.nccl import MULTIROOT
+from emucoll.loading import find_plan
 from harness.clusters import Cluster, Hosts, in_order
+from harness.names import refuse_unknown
 from harness.spec import INT_MAX, MAX_CHANNELS
-from harness.suggest import unknown
 
 ORDERS = ("host", "rack", "random")
 MAX_SIZES, MAX_DRAWS = 32, 10_000
@@ -55,8 +53,7 @@ def check(spec: ProjectSpec) -> None:
         if value is not None and not low <= value <= high:
             raise UsageError(f"{name} is {value}: expected {low} to {high}")
     for plan in spec.plan:
-        if not is_path(plan) and plan.removesuffix(MULTIROOT) not in PLANS:
-            raise UsageError(f"{unknown('plan', plan, PLANS, MULTIROOT)}; module:name is your own")
+        refuse_unknown("plan", plan)
         find_plan(plan)
     for name, given in (("--plan", spec.plan), ("-np", spec.n)):
         if len(set(given)) < len(given):

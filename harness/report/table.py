@@ -449,6 +449,13 @@ def joined(blocks: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines[:-1]) + "\n"
 
 
+def kept(out: str | None, result: str) -> list[str]:
+    """Where a result lies."""
+    if out is None:
+        return ["# Result: not kept (--out DIR keeps it)"]
+    return [f"# Result: {printable(out).rstrip('/')}/{result}"]
+
+
 def kept_with_picture(out: str | None, result: str, picture: str) -> list[str]:
     """Where a result and its picture lie."""
     if out is None:

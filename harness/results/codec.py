@@ -6,6 +6,7 @@ import msgspec
 
 from emucoll.errors import UsageError
 from harness.results.calibration import CalibrateResult
+from harness.results.profile import ProfileResult
 from harness.results.projection import ProjectResult
 from harness.results.schema import (
     CompareResult,
@@ -25,6 +26,7 @@ AnyResult: TypeAlias = (
     | EttResult
     | ExportResult
     | CalibrateResult
+    | ProfileResult
     | ProjectResult
     | ValidateResult
 )
@@ -37,6 +39,7 @@ _Result = TypeVar(
     EttResult,
     ExportResult,
     CalibrateResult,
+    ProfileResult,
     ProjectResult,
     ValidateResult,
 )

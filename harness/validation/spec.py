@@ -8,7 +8,8 @@ import msgspec
 from emucoll.collectives import ALLGATHERS
 from emucoll.errors import UsageError
 from emucoll.formation import FORMATIONS
-from emucoll.loading import find_formation, find_schedule, is_path
+from emucoll.loading import find_formation, find_schedule
+from harness.names import refuse_unknown
 from harness.spec import Spec
 from harness.suggest import unknown
 
@@ -64,12 +65,10 @@ def check(spec: ValidateSpec) -> None:
     if not 1 <= spec.repeat <= MAX_REPEAT:
         raise UsageError(f"--repeat is {spec.repeat}: expected 1 to {MAX_REPEAT}")
     for name in spec.formation:
-        if not is_path(name) and name not in FORMATIONS:
-            raise unknown("formation", name, FORMATIONS)
+        refuse_unknown("formation", name)
         find_formation(name)
     for name in spec.allgather:
-        if not is_path(name) and name not in ALLGATHERS:
-            raise unknown("AllGather", name, ALLGATHERS)
+        refuse_unknown("AllGather", name)
         find_schedule(name)
     if spec.out == "":
         raise UsageError("--out is empty: expected a file")

@@ -1,0 +1,1 @@
+"""What will break at the target size, found at sizes that fit here."""
