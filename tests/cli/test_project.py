@@ -8,7 +8,7 @@ from tests.cli.command import CHECKOUT, Commands
 
 PLAN = {"name", "n", "total_s", "low_s", "high_s", "held_out_error", "phases"}
 """CONTRACT.md, emucoll.project/1."""
-FEW = ("--plan", "ncclx,nccl-2.22.3", "-np", "16,64", "--cluster", "ethernet-64", "--draws", 3)
+FEW = ("--plan", "ncclx,nccl-2.22.3", "-np", "16,64", "--cluster", "ethernet-64", "--draws", 9)
 CLUSTER = (CHECKOUT / "profiles" / "clusters" / "ethernet-64.toml").read_text()
 
 
