@@ -68,7 +68,9 @@ def planted(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("formation", "target", "entity", "phase", "resource", "laws"),
     [
-        ("Staggered", 512, "rank", "bootstrap.delay", "wait", {"n"}),
+        pytest.param(
+            "Staggered", 512, "rank", "bootstrap.delay", "wait", {"n"}, marks=pytest.mark.scale
+        ),
         ("Nested", 98304, "rank", "bootstrap.check", "cpu", {"n²", "n² log n"}),
     ],
 )
@@ -94,6 +96,7 @@ def test_what_was_planted_is_named_first(
     assert told.document["findings"][0] == verdict
 
 
+@pytest.mark.scale
 def test_connections_of_a_mesh_grow_with_the_square(emucoll: Commands, planted: Path) -> None:
     told = emucoll("profile", "--formation", "planted:Mesh", "--target", 512, *FLAGS, cwd=planted)
     [figure] = [
