@@ -5,7 +5,10 @@ which network it runs on.
 """
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+import numpy as np
 
 from emucoll.errors import RemoteProtocolError
 from emucoll.formation.base import connect
@@ -48,6 +51,12 @@ def _growing(jitter: random.Random, most_s: float, spread: float) -> Iterator[fl
     while True:
         yield pause_s * jitter.uniform(1 - spread, 1 + spread)
         pause_s = min(most_s, 1.5 * pause_s)
+
+
+@lru_cache(maxsize=8)
+def _requests_of_many(keys: tuple[bytes, ...]) -> tuple[bytes, bytes]:
+    """WAIT for them and MULTI_GET: all ranks ask for the same."""
+    return wait_request(keys), multi_get_request(keys)
 
 
 class StoreClient:
@@ -108,35 +117,34 @@ class StoreClient:
             )
         return await self._channel.recv(length)
 
-    async def multi_get(self, keys: Sequence[bytes], value_bytes: int) -> bytes:
+    async def multi_get(self, keys: tuple[bytes, ...], value_bytes: int) -> bytes:
         """WAIT for all keys, then get them at once; their values, each of `value_bytes` bytes, one
         after another.
         """
-        await self._wait(keys)
+        wait, get = _requests_of_many(keys)
+        await self._wait(keys, wait)
         self._trace.requests += 1
-        await self._channel.send(multi_get_request(keys))
+        await self._channel.send(get)
         stride, came = LENGTH_BYTES + value_bytes, bytearray()
         while (missing := len(keys) * stride - len(came)) > 0:
             piece = await self._channel.recv_some(min(missing, _READ_BYTES))
             if not len(piece):
                 raise RemoteProtocolError(f"the store left after {len(came)} bytes of MULTI_GET")
             came += piece
-        length = value_bytes.to_bytes(LENGTH_BYTES, "little")
-        for index, key in enumerate(keys):
-            at = index * stride
-            if came[at : at + LENGTH_BYTES] != length:
-                its = value_length(bytes(came[at : at + LENGTH_BYTES]))
-                raise RemoteProtocolError(
-                    f"the store answered MULTI_GET with {its} bytes of {key!r}, not {value_bytes}"
-                )
-        values = memoryview(came)
-        return b"".join(
-            values[at + LENGTH_BYTES : at + stride] for at in range(0, len(came), stride)
-        )
+        rows = np.frombuffer(came, dtype=np.uint8).reshape(len(keys), stride)
+        length = np.frombuffer(value_bytes.to_bytes(LENGTH_BYTES, "little"), dtype=np.uint8)
+        wrong = np.flatnonzero((rows[:, :LENGTH_BYTES] != length).any(axis=1))
+        if len(wrong):
+            its = value_length(rows[wrong[0], :LENGTH_BYTES].tobytes())
+            raise RemoteProtocolError(
+                f"the store answered MULTI_GET with {its} bytes of {keys[wrong[0]]!r}, not "
+                f"{value_bytes}"
+            )
+        return rows[:, LENGTH_BYTES:].tobytes()
 
-    async def _wait(self, keys: Sequence[bytes]) -> None:
+    async def _wait(self, keys: tuple[bytes, ...], request: bytes | None = None) -> None:
         self._trace.requests += 1
-        await self._channel.send(wait_request(keys))
+        await self._channel.send(wait_request(keys) if request is None else request)
         answer = await self._channel.recv(1)
         if answer[0] != STOP_WAITING:
             raise RemoteProtocolError(f"the store answered WAIT with {answer[0]}")

@@ -8,6 +8,7 @@ communicator.
 """
 
 from dataclasses import replace
+from functools import lru_cache
 
 from emucoll.errors import RemoteProtocolError
 from emucoll.formation.store_client import StoreClient, pytorch_pauses
@@ -30,6 +31,11 @@ def id_key(attempt: int, iroot: int | None = None) -> bytes:
     """Under which the owner of root `iroot` stores its unique id; None: of the only root."""
     which = "0" if iroot is None else f"UniqueNCCLID:{iroot}"
     return user_key(f"/worker/attempt_{attempt}/default_pg/0//cuda//{which}")
+
+
+@lru_cache(maxsize=8)
+def _id_keys(attempt: int, nroots: int) -> tuple[bytes, ...]:
+    return tuple(id_key(attempt, each) for each in range(nroots))
 
 
 class PyTorchStart:
@@ -59,8 +65,7 @@ class PyTorchStart:
                 return
             if r == owner:
                 await client.set(id_key(job.attempt, iroot), job.roots[iroot].pack())
-            keys = [id_key(job.attempt, each) for each in range(nroots)]
-            ids = await client.multi_get(keys, UNIQUE_ID_BYTES)
+            ids = await client.multi_get(_id_keys(job.attempt, nroots), UNIQUE_ID_BYTES)
         if ids != job.packed_ids:
             raise RemoteProtocolError(_OTHERS_IDS)
 

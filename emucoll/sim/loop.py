@@ -13,11 +13,13 @@ import contextvars
 import heapq
 from collections.abc import Callable
 from itertools import count
-from typing import Any, TypeVarTuple, Unpack
+from typing import Any, TypeAlias, TypeVarTuple, Unpack
 
 from emucoll.errors import Deadlock, NotInVirtualTime
 
 _Ts = TypeVarTuple("_Ts")
+_Event: TypeAlias = tuple[Callable[..., object], Any]
+"""What to call, and with what."""
 
 _MOST_CANCELLED = 1000
 """Timers that were cancelled and are kept until their time; above, and where they are half of all,
@@ -36,7 +38,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._weak_s = weak_s
         self._now = 0.0
         self._numbers = count()
-        self._events: list[tuple[float, int, Callable[..., object], Any]] = []
+        self._times: list[float] = []
+        """A heap: at which there is something to do."""
+        self._due: dict[float, list[_Event]] = {}
+        """What, in the order in which it was asked for: ranks alike do much at one time."""
+        self._here: list[_Event] = []
+        """What is left of the present time's, the next one last."""
         self._deadlines: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._cancelled = 0
         self.events = 0
@@ -47,8 +54,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._now
 
     def at(self, when: float, call: Callable[[Any], object], argument: Any = None) -> None:
-        """Call `call(argument)` at `when`, for who needs no handle to cancel it by."""
-        heapq.heappush(self._events, (when, next(self._numbers), call, argument))
+        """Call `call(argument)` at `when`, for who needs no handle to cancel it by. What has passed
+        is now.
+        """
+        if when < self._now:
+            when = self._now
+        due = self._due.get(when)
+        if due is None:
+            self._due[when] = [(call, argument)]
+            heapq.heappush(self._times, when)
+        else:
+            due.append((call, argument))
 
     def call_at(
         self,
@@ -82,14 +98,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """It stays where it is, and does nothing when its time comes; unless most are such."""
         self._cancelled += 1
-        if self._cancelled < _MOST_CANCELLED or 2 * self._cancelled < len(self._events):
+        if self._cancelled < _MOST_CANCELLED or 2 * self._cancelled < len(self._times):
             return
         self._cancelled = 0
         expire = self._expire
-        self._events = [
-            event for event in self._events if event[2] != expire or not event[3].cancelled()
-        ]
-        heapq.heapify(self._events)
+        for when, due in list(self._due.items()):
+            due[:] = [event for event in due if event[0] != expire or not event[1].cancelled()]
+            if not due:
+                del self._due[when]
+        self._times = list(self._due)
+        heapq.heapify(self._times)
         self._deadlines = [event for event in self._deadlines if not event[2].cancelled()]
         heapq.heapify(self._deadlines)
 
@@ -106,19 +124,22 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 handle._run()
 
     def _advance(self) -> None:
-        deadlines, events = self._deadlines, self._events
-        while deadlines and (deadlines[0][2].cancelled()):
-            heapq.heappop(deadlines)
-        if not events:
-            raise Deadlock(self._now)
-        if deadlines and deadlines[0][0] < events[0][0]:
-            self._now, _, timer = heapq.heappop(deadlines)
-            self._ready.append(timer)  # type: ignore[attr-defined]
-            return
-        when, _, call, argument = heapq.heappop(events)
-        if when > self._now:
-            self._now = when
+        here = self._here
+        if not here:
+            deadlines, times = self._deadlines, self._times
+            while deadlines and (deadlines[0][2].cancelled()):
+                heapq.heappop(deadlines)
+            if not times:
+                raise Deadlock(self._now)
+            if deadlines and deadlines[0][0] < times[0]:
+                self._now, _, timer = heapq.heappop(deadlines)
+                self._ready.append(timer)  # type: ignore[attr-defined]
+                return
+            self._now = heapq.heappop(times)
+            here = self._here = self._due.pop(self._now)
+            here.reverse()
         self.events += 1
+        call, argument = here.pop()
         call(argument)
 
     def _write_to_self(self) -> None:

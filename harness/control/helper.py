@@ -128,7 +128,17 @@ class Helper:
         start = max(0, os.fstat(descriptor).st_size - _LAST_WORDS_BYTES)
         said = os.pread(descriptor, _LAST_WORDS_BYTES, start).decode(errors="replace").split("\n")
         words = [line for line in said if line.strip()]
-        return HarnessError(f"{self._module} ended early: {words[-1] if words else 'no word why'}")
+        return HarnessError(f"{self._module} ended early: {words[-1] if words else self._end_of()}")
+
+    def _end_of(self) -> str:
+        """What is known of the end of one that has said nothing."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(PATIENCE_S)
+            if code == -signal.SIGKILL:
+                return "killed by SIGKILL, as the kernel does when memory runs out"
+            if code < 0:
+                return f"killed by {signal.Signals(-code).name}"
+        return "no word why"
 
 
 @contextlib.contextmanager

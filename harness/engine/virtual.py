@@ -135,7 +135,7 @@ class VirtualRun:
         job = self._start_servers(draws)
         initialization = PlayedInitialization(self, job)
         self._broken = self.loop.create_future()
-        for rank in self.ranks:
+        for rank in self._in_order():
             if not self._never_starts(rank):
                 task = asyncio.create_task(self._run_rank(rank, initialization))
                 self._tasks.append((rank, task))
@@ -155,6 +155,14 @@ class VirtualRun:
                 task.cancel()
             await asyncio.gather(*tasks, *self._serving, everybody, return_exceptions=True)
             self._report_servers()
+
+    def _in_order(self) -> list[Rank]:
+        """As a worker starts them: those first that all others wait for."""
+        if self.plan.front is None:
+            return self.ranks
+        nroots = max(1, len(self.roots) - len(group_roots(self.spec)))
+        leaders = set(self.plan.front.leaders(self.spec.nranks, nroots))
+        return sorted(self.ranks, key=lambda rank: rank.rank not in leaders)
 
     def _never_starts(self, rank: Rank) -> bool:
         never = self.faults.never_starts(rank.rank)

@@ -57,6 +57,13 @@ def test_one_that_fails_is_quoted(modules: Path) -> None:
     assert has_ended(helper)
 
 
+def test_one_that_is_killed_is_told(modules: Path) -> None:
+    with Helper("helper_that_silent") as helper:
+        helper.kill()
+        with pytest.raises(HarnessError, match="ended early: killed by SIGKILL"):
+            helper.hear(60.0)
+
+
 def test_one_that_is_silent_is_not_waited_for_long(modules: Path) -> None:
     with (
         pytest.raises(HarnessError, match=r"helper_that_silent said nothing for 0.2 s"),

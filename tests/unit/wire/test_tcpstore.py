@@ -3,6 +3,7 @@
 import struct
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from types import FrameType
 
@@ -511,6 +512,30 @@ def test_completed_before_a_breach() -> None:
 
 
 # The parser: cost --------------------------------------------------------------------------------
+
+
+def test_a_long_list_is_the_same_whole_in_pieces_and_again() -> None:
+    keys = [b"%d" % number * 9 for number in range(1000)]
+    wait, get = tcpstore.wait_request(keys), tcpstore.multi_get_request(keys)
+    wanted = [Request(Op.WAIT, tuple(keys)), Request(Op.MULTI_GET, tuple(keys))]
+    for chunks in ([wait, get], [wait + get], [wait[:5000], wait[5000:] + get], [wait, get]):
+        parser = ready_parser()
+        parsed = [request for chunk in chunks for request in parser.feed(chunk)]
+        assert parsed == wanted
+        assert parser.idle
+        assert parser.feed(tcpstore.get_request(b"x")) == [Request(Op.GET, (b"x",))]
+
+
+def test_a_long_list_that_is_refused_is_refused_again() -> None:
+    limits = replace(LIBUV_LIMITS, keys=500)
+    wait = tcpstore.wait_request([b"%d" % number * 9 for number in range(501)])
+    for _ in range(2):
+        parser = ready_parser(limits)
+        with pytest.raises(RemoteProtocolError, match="WAIT of 501 keys, above 500"):
+            parser.feed(wait)
+        with pytest.raises(RemoteProtocolError, match="more after"):
+            parser.feed(wait)
+    assert len(ready_parser().feed(wait)) == 1
 
 
 def calls_to_parse(stream: bytes, step: int) -> int:
