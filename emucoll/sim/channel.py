@@ -61,7 +61,8 @@ class VirtualChannel(Pollable):
         """Of what is on its way here, where that is recorded."""
         self.unread = 0
         """Bytes sent to this end and not read."""
-        self._here = bytearray()
+        self._here: bytes | bytearray = b""
+        """What has arrived and is not read: one message is not copied, of several one is made."""
         self._queue: deque[bytes] | None = None
         self._queued = 0
         self._last = 0.0
@@ -188,7 +189,13 @@ class VirtualChannel(Pollable):
         if self._closed:
             self._answer_with_reset()
             return
-        self._here += data
+        here = self._here
+        if not here:
+            self._here = data
+        elif isinstance(here, bytearray):
+            here += data
+        else:
+            self._here = bytearray(here) + data
         if self.reader is not None and not self._reading and len(self._here) >= self._wanted:
             if cause is not None and (path := self.network.world.path) is not None:
                 self.network.woken(path, cause)
@@ -242,7 +249,7 @@ class VirtualChannel(Pollable):
                 if len(self._here) >= wanted:
                     parts += self._give(n - len(parts))
         except BaseException:
-            self._here[:0] = parts
+            self._here = bytes(parts) + self._here
             self.unread += len(parts)
             raise
         return bytes(parts)
@@ -263,8 +270,14 @@ class VirtualChannel(Pollable):
                 return self._give(limit)
 
     def _give(self, limit: int) -> bytes:
-        data = bytes(self._here[:limit])
-        del self._here[:limit]
+        here = self._here
+        data = bytes(here[:limit])
+        if limit >= len(here):
+            self._here = b""
+        elif isinstance(here, bytearray):
+            del here[:limit]
+        else:
+            self._here = here[limit:]
         self.unread -= len(data)
         self.network.counters.reads += 1
         if data and self.peer._queue is not None:
@@ -289,7 +302,7 @@ class VirtualChannel(Pollable):
         self.network.open.pop(self, None)
         self._broken = self._broken or self._queue is not None
         self._queue, self._queued = None, 0
-        self._here.clear()
+        self._here = b""
         loop = self.network.loop
         when = max(self._last, loop.time() + self.latency_s + self._late_s())
         self._last = when
