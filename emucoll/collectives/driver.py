@@ -22,7 +22,7 @@ from emucoll.collectives.schedule import (
 )
 from emucoll.collectives.table import RecordTable, WrongBlocks
 from emucoll.errors import ConnectionClosed
-from emucoll.net.base import Buffer, Channel, drive, drive_all
+from emucoll.net.base import READY, Buffer, Channel, drive, drive_all
 from emucoll.rank import Rank
 from emucoll.trace import Metered
 from emucoll.wrong import Wrong
@@ -101,6 +101,9 @@ async def _lockstep(
     size = table.record_bytes
     header = size.to_bytes(HEADER_BYTES, "little")
     kept: dict[int, bytes] = {}
+    """Blocks that came wrong: they go on as they came."""
+    fresh: dict[int, bytes] = {}
+    """Those of the exchange before, which a ring sends on next."""
     several_lanes = schedule.lanes > 1
     for step in range(collective.rounds):
         for exchange in schedule.exchanges(n, step):
@@ -111,7 +114,10 @@ async def _lockstep(
                     lines[transfer.to].send(header)
                 elif size:
                     block = transfer.sent_block(rank, n)
-                    lines[transfer.to].send(kept.get(block) or table.record(block))
+                    data = fresh.get(block) or kept.get(block) or table.record(block)
+                    lines[transfer.to].send(data)
+            if exchange and exchange[0].part is Part.DATA:
+                fresh = {}
             for transfer in exchange:
                 block = transfer.received_block(rank, n)
                 if transfer.part is Part.HEADER:
@@ -122,14 +128,16 @@ async def _lockstep(
                         peer = (rank + transfer.source) % n
                         collective.wrong.add(Wrong(rank, block, what, peer, step))
                 elif size:
-                    came = await lines[transfer.source].recv(size)
+                    came = fresh[block] = await lines[transfer.source].recv(size)
                     if not table.holds(block, came) and not table.learn(block, came):
                         kept[block] = came
                         what = _first_difference(came, table.record(block))
                         peer = (rank + transfer.source) % n
                         collective.wrong.add(Wrong(rank, block, what, peer, step))
             for transfer in exchange:
-                await lines[transfer.to].flush()
+                written = lines[transfer.to].flush()
+                if written is not READY:
+                    await written
 
 
 def _first_difference(came: bytes, expected: bytes) -> str:

@@ -22,7 +22,7 @@ from harness.spec import Spec
 
 WORKER = "harness.projection.worker"
 PATIENCE_S = 3600.0
-"""For one run: 98,304 ranks take two minutes."""
+"""For one run: 98,304 ranks take one to two minutes."""
 
 
 class Task(NamedTuple):
