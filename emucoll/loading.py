@@ -179,6 +179,8 @@ def _check(kind: str, path: str, found: Any) -> None:
     for name in methods:
         if not callable(getattr(found, name)):
             raise UsageError(f"{kind} {path}: {name} is {getattr(found, name)!r}, no method")
+    if kind == _FORMATION and getattr(type(found), "form", None) is Formation.form:
+        raise UsageError(f"{kind} {path}: it lacks form: write `async def form(self, rank, job)`")
     if kind == _FORMATION and not inspect.iscoroutinefunction(found.form):
         raise UsageError(f"{kind} {path}: form is no coroutine function: write `async def form`")
 

@@ -13,7 +13,7 @@ from harness.jitter import SHAPES, Jitter
 from harness.profile import Kind, Profile, read
 
 FOLDER = "clusters"
-MOST_TRANSFERS = 1 << 20
+MOST_TRANSFERS = 1 << 17
 """An AllGather that delivers more blocks is played in rounds, all ranks at once."""
 _LAYOUT: dict[str, Kind] = {
     "hosts": "count",

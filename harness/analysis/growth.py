@@ -10,12 +10,12 @@ are in `harness.analysis.laws`. Pure.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import chi2
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 CONSTANT = "constant"
@@ -142,7 +142,7 @@ def _fitting(law: str, points: _Points) -> tuple[Fit, float] | None:
     constant, factor = (float(each) for each in _fit(term, points))
     chi = float(_chi(constant + factor * term, points))
     parameters = 1 if law == CONSTANT else 2
-    if chi > chi2.ppf(_ODDS, len(points.n) - parameters):
+    if chi > _most_chi(_ODDS, len(points.n) - parameters):
         return None
     errors = []
     for index in range(len(points.n)):
@@ -151,6 +151,14 @@ def _fitting(law: str, points: _Points) -> tuple[Fit, float] | None:
         said = base + rise * term[index]
         errors.append(np.log(points.values[index] / said))
     return Fit(law, constant, factor, float(np.sqrt(np.mean(np.square(errors))))), chi
+
+
+@lru_cache(maxsize=64)
+def _most_chi(odds: float, freedom: int) -> float:
+    """Below it lies χ² of so many degrees of freedom, with these odds."""
+    from scipy.stats import chi2  # 60 MiB: for those alone who ask
+
+    return float(chi2.ppf(odds, freedom))
 
 
 def _fit(terms: Floats, points: _Points) -> tuple[Floats, Floats]:
@@ -199,9 +207,9 @@ def _slope(points: _Points) -> Exponent | None:
 
 def _interval(powers: Floats, chis: Floats, freedom: int) -> Exponent | None:
     best = int(chis.argmin())
-    if chis[best] > chi2.ppf(_ODDS, freedom):
+    if chis[best] > _most_chi(_ODDS, freedom):
         return None
-    near = powers[chis <= chis[best] + chi2.ppf(_INTERVAL, 1)]
+    near = powers[chis <= chis[best] + _most_chi(_INTERVAL, 1)]
     return Exponent(float(powers[best]), float(near[0]), float(near[-1]))
 
 

@@ -11,7 +11,6 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import nnls
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -65,6 +64,8 @@ def law_of(sizes: Sequence[int], values: Sequence[float]) -> Law:
 
 def _fit(names: tuple[str, ...], n: Array, y: Array) -> tuple[float, tuple[str, ...], Array]:
     """The largest relative error of the best sum of these, and its factors."""
+    from scipy.optimize import nnls  # 60 MiB: for those alone who ask
+
     terms = np.stack([TERMS[name](n) / y for name in names], axis=1)
     scale = terms.max(axis=0)
     factors, _ = nnls(terms / scale, np.ones(len(n)))

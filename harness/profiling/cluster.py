@@ -1,7 +1,8 @@
 """Where the time of a run goes on a cluster: in virtual time, along the critical path."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 
 from emucoll.errors import HarnessError
@@ -58,25 +59,28 @@ def blame(spec: ProfileSpec, n: int, cluster: Cluster) -> Blame:
     parts: dict[Part, float] = {}
     before = 0.0
     for piece in pieces:
-        # Loops that are charged are let pass.
-        what: What = "cpu" if piece.phase in local else piece.what
         entity = run.name_of(piece.process).partition(" ")[0]
-        part = Part(entity, piece.phase or SERVING, what)
+        part = Part(entity, piece.phase or SERVING, _what(piece, local))
         parts[part] = parts.get(part, 0.0) + piece.until - before
         before = piece.until
-    return Blame(before, parts, _stretches(run, pieces))
+    return Blame(before, parts, _stretches(run, pieces, local))
 
 
-def _stretches(run: VirtualRun, pieces: Sequence[Piece]) -> list[Stretch]:
-    """Pieces in a row that are one process's, in one phase, at one thing, together."""
+def _stretches(run: VirtualRun, pieces: Sequence[Piece], local: Set[str]) -> list[Stretch]:
+    """Pieces in a row that are one process's, in one phase, together: at what they are most."""
     found: list[Stretch] = []
     before = 0.0
-    for piece in pieces:
-        who, phase = run.name_of(piece.process), piece.phase or SERVING
-        last = found[-1] if found else None
-        if last is not None and (last.who, last.phase, last.what) == (who, phase, piece.what):
-            found[-1] = last._replace(until_s=piece.until)
-        else:
-            found.append(Stretch(who, phase, piece.what, before, piece.until))
-        before = piece.until
+    for (process, phase), row in groupby(pieces, key=lambda each: (each.process, each.phase)):
+        from_s, whats = before, dict[What, float]()
+        for piece in row:
+            what = _what(piece, local)
+            whats[what] = whats.get(what, 0.0) + piece.until - before
+            before = piece.until
+        most = max(whats, key=lambda what: whats[what])
+        found.append(Stretch(run.name_of(process), phase or SERVING, most, from_s, before))
     return found
+
+
+def _what(piece: Piece, local: Set[str]) -> What:
+    """Loops that are charged are let pass."""
+    return "cpu" if piece.phase in local else piece.what

@@ -14,8 +14,8 @@ from statistics import median
 from time import process_time
 from typing import Any
 
-from harness.analysis.growth import Exponent, Growth, growth
-from harness.analysis.laws import FEWEST_SIZES, law_of
+from harness.analysis.growth import CONSTANT, Exponent, Growth, growth
+from harness.analysis.laws import FEWEST_SIZES, NOT_ENOUGH, NOTHING, law_of
 from harness.clusters import Cluster, find_cluster
 from harness.control.loops import LOOP
 from harness.planned import plan_of
@@ -29,6 +29,9 @@ from harness.results.profile import Finding, Growing, Link, ProfileResult
 from harness.results.schema import RunError, RunWarning
 
 NONE_FITS = "none fits"
+STRIDE = 4
+SHORTEST_S = 3.0
+"""Of CPU, from which a slope can be told."""
 MOST_PLAYING_S = 900.0
 """Of CPU: a target that would take more is not played."""
 LEAST_SHARE = 0.01
@@ -106,12 +109,12 @@ def _play(
     """All sizes in virtual time, and the target, unless the code of the ranks computes for so long
     that it cannot be played: then what the two largest sizes say of it.
     """
-    sizes = sorted({*spec.n, spec.target})
+    sizes = [*sorted(spec.n), *_between(max(spec.n), spec.target)]
     blames: dict[int, Blame] = {}
     took_s: list[float] = []
     for n in sizes:
-        if n == spec.target and _expected_s(sizes[: len(took_s)], took_s, n) > MOST_PLAYING_S:
-            blames[n] = carried(blames, n)
+        if n > max(spec.n) and _expected_s(sizes[: len(took_s)], took_s, n) > MOST_PLAYING_S:
+            blames[spec.target] = carried(blames, spec.target)
             break
         progress(f"virtual time: {n} ranks", sum(blames) / sum(sizes))
         began = process_time()
@@ -120,9 +123,19 @@ def _play(
     return blames
 
 
+def _between(largest: int, target: int) -> list[int]:
+    """Sizes on the way to the target, and the target: each has four times as many ranks as the one
+    before, so that they take a third of its time.
+    """
+    found = [target]
+    while found[0] // STRIDE > largest:
+        found.insert(0, found[0] // STRIDE)
+    return [n for n in found if n > largest]
+
+
 def _expected_s(sizes: Sequence[int], took_s: Sequence[float], n: int) -> float:
     """Of CPU, to play `n` ranks, from what the two largest so far took."""
-    if len(sizes) < 2:
+    if len(sizes) < 2 or took_s[-1] < SHORTEST_S:
         return 0.0
     fewer, last = sizes[-2:]
     slope = max(1.0, log(took_s[-1] / took_s[-2]) / log(last / fewer))
@@ -279,7 +292,7 @@ def _finding(
     **rest: Any,
 ) -> Finding:
     likely = known(entity, phase, resource, what)
-    each = "of all ranks" if _UNITS.get(resource) != "s" else "on every rank"
+    each = "of all ranks" if _UNITS.get(resource) != "s" else "of a rank"
     whose = each if entity == "rank" else f"of the {entity}"
     if what == "sleep":
         how = "asleep"
@@ -288,7 +301,8 @@ def _finding(
     else:
         how = resource if resource != "wait" else f"waiting ({what})"
     unit = _UNITS.get(resource, "")
-    grows = f"grows as {law}" if law != NONE_FITS else "grows by none of the laws"
+    is_law = law not in (NONE_FITS, NOT_ENOUGH, NOTHING)
+    grows = f"grows as {law}" if is_law else "grows by none of the laws"
     if exponent is not None:
         grows += f" [{exponent.low:.2f}, {exponent.high:.2f}]"
     text = (
@@ -329,7 +343,8 @@ def _law(each: _Timed) -> str:
     """Of the largest sizes at which there is any of it: below a threshold there may be none."""
     known_at = [(n, seconds) for n, seconds in sorted(each.seconds.items()) if seconds > 0]
     sizes, seconds = zip(*known_at[-FEWEST_SIZES:], strict=True) if known_at else ((), ())
-    return law_of(sizes, seconds).text
+    law = law_of(sizes, seconds).text
+    return CONSTANT if law == "1" else law
 
 
 def _slopes(each: _Timed) -> Exponent | None:
@@ -340,7 +355,7 @@ def _slopes(each: _Timed) -> Exponent | None:
     if len(points) < 2:
         return None
     n, seconds = points[-1]
-    slopes = [log(seconds / before) / log(n / fewer) for fewer, before in points[:-1]]
+    slopes = [log(seconds / before) / log(n / fewer) + 0.0 for fewer, before in points[:-1]]
     return Exponent(slopes[-1], min(slopes), max(slopes))
 
 

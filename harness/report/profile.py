@@ -47,7 +47,12 @@ def _head(result: ProfileResult) -> list[str]:
         f"virtual time on {printable(spec.cluster)}"
     )
     if result.total_at_target_s is not None:
-        lines += wrapped(f"{spec.target} ranks take {result.total_at_target_s:.4g} s (simulated)")
+        played = all(each.code != "target-not-played" for each in result.warnings)
+        how = "simulated" if played else "not played: see the warning target-not-played"
+        lines += wrapped(
+            f"{spec.target} ranks take {result.total_at_target_s:.4g} s ({how}); below are seconds "
+            "of the critical path, whereas emucoll project has means over the ranks"
+        )
     return lines
 
 
@@ -77,7 +82,10 @@ def _findings(findings: Sequence[Finding]) -> list[str]:
 def _exponent(each: Finding | Growing) -> str:
     if each.exponent is None:
         return _NONE
-    return f"{each.exponent:.2f} [{each.low:.2f}, {each.high:.2f}]"
+    value, low, high = (
+        f"{number:.2f}".replace("-0.00", "0.00") for number in (each.exponent, each.low, each.high)
+    )
+    return f"{value} [{low}, {high}]"
 
 
 def _path(links: Sequence[Link]) -> list[str]:

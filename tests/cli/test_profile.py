@@ -91,7 +91,7 @@ def test_what_was_planted_is_named_first(
     verdict = told.document["verdict"]
     assert (verdict["entity"], verdict["phase"], verdict["resource"]) == (entity, phase, resource)
     assert verdict["law"] in laws
-    assert verdict["low"] - 0.05 <= (2 if resource == "cpu" else 1) <= verdict["high"] + 0.05
+    assert verdict["low"] - 0.15 <= (2 if resource == "cpu" else 1) <= verdict["high"] + 0.15
     assert verdict["share_at_target"] > 0.4
     assert told.document["findings"][0] == verdict
 
@@ -115,7 +115,7 @@ def test_the_table_begins_with_the_verdict(emucoll: Commands, tmp_path: Path) ->
     )  # fmt: skip
     assert told.exit_code == 0
     text = told.out.decode()
-    assert text.startswith("# VERDICT fixed stagger (bootstrap.delay), asleep on every rank")
+    assert text.startswith("# VERDICT fixed stagger (bootstrap.delay), asleep of a rank")
     assert (tmp_path / "kept" / "result.json").exists()
     rows = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert rows[0].split()[:2] == ["rank", "bootstrap.delay"]
