@@ -9,7 +9,7 @@ from harness.planned import plan_of
 from harness.profiling.cluster import SERVING
 from harness.profiling.known import names_of
 from harness.profiling.spec import ProfileSpec
-from harness.results.schema import Phase, RunResult
+from harness.results.schema import RunResult
 from harness.spec import Spec
 from harness.work import Work
 
@@ -61,8 +61,13 @@ def values_of(spec: Spec, result: RunResult) -> dict[Metric, float]:
     inner: dict[str | None, float] = {}
     for phase in result.phases:
         inner[phase.within] = inner.get(phase.within, 0.0) + (phase.cpu_s or 0.0)
+    local = {each.phase for each in plan.locals}
     for phase in result.phases:
-        if _is_ours(phase) and phase.cpu_s is not None:
+        if phase.name in _HARNESS:
+            continue
+        if phase.name in local and phase.kind == "charged" and phase.mean_s is not None:
+            values[Metric("rank", phase.name, "cpu")] = phase.mean_s  # one rank's, timed
+        elif phase.cpu_s is not None:
             own_s = phase.cpu_s - inner.get(phase.name, 0.0)
             metric = Metric("rank", names.get(phase.name, phase.name), "cpu")
             whole_s = own_s / n * steps.get(phase.name, 1.0)
@@ -80,11 +85,6 @@ def values_of(spec: Spec, result: RunResult) -> dict[Metric, float]:
             if work.peak_rss_bytes is not None:
                 values[Metric(entity, WHOLE, "memory")] = float(work.peak_rss_bytes)
     return values
-
-
-def _is_ours(phase: Phase) -> bool:
-    """Is it a rank's, and no sum of others'?"""
-    return phase.name not in _HARNESS and phase.kind == "measured"
 
 
 def _counts(entity: str, work: Work) -> dict[Metric, float]:
