@@ -60,10 +60,12 @@ def diagnose(spec: Spec, outcome: Outcome) -> tuple[RunError, int]:
         return _rank_failed(spec, outcome.trouble)
     assert isinstance(detail, HarnessError | UsageError)
     usage = weight is Weight.USAGE
-    cause = None
+    cause = None if usage else _injected_there(spec)
     following = "see what happened; `emucoll doctor` shows this machine's limits"
     if usage:
         following = "correct the command"
+    elif cause is not None:
+        following = "leave --inject out"
     elif spec.external_ranks:
         ranks = ", ".join(map(str, spec.external_ranks[:8]))
         cause = (
@@ -91,11 +93,20 @@ def wrong_data(run: RunResult, placement: Placement) -> RunError:
     first = run.wrong_blocks[0]
     blocks = "1 block" if run.wrong == 1 else f"{run.wrong} blocks"
     [worker] = [index for index, share in enumerate(placement.shares) if first.rank in share]
+    cause = f"rank {first.peer} sent it wrong, or it changed on its way from there"
+    following = f"look at rank {first.peer}"
+    came = sum(gather.transfers or 0 for gather in run.allgathers)
+    if 2 * (run.wrong or 0) > came:
+        cause = (
+            f"most of all {came} blocks are wrong: the formation has connected ranks to others "
+            "than rank - 1 and rank + 1 (mod n), or has taken one for the other"
+        )
+        following = "look at the Ring that the formation returns"
     return RunError(
         what=f"{blocks} arrived wrong, first block {first.block} at rank {first.rank}",
         evidence=f"rank {first.rank}, block {first.block}: {first.what}",
-        cause=f"rank {first.peer} sent it wrong, or it changed on its way from there",
-        next=f"look at rank {first.peer}",
+        cause=cause,
+        next=following,
         rank=first.rank,
         phase=first.phase,
         peer=first.peer,
@@ -163,13 +174,16 @@ def _rank_failed(spec: Spec, trouble: Trouble) -> tuple[RunError, int]:
         "network": "the machine refused a connection or a listener",
         "protocol": "what its peer sent is not what the protocol allows: another program is there, "
         "or it holds what another run has left",
-        "raised": "the algorithm that the rank runs raised an exception",
+        "raised": "the algorithm that the rank runs is wrong: it raised an exception, or did not "
+        "do what its kind has to",
     }
     nexts = {
-        "closed": "run it again with --workers 1 to see whether it stays with the same rank",
+        "closed": "look at its peer"
+        if spec.world == "virtual"
+        else "run it again with --workers 1 to see whether it stays with the same rank",
         "network": "`emucoll doctor` with the same flags shows which limit is near",
         "protocol": "look at the peer; a store or root that serves others too may be the wrong one",
-        "raised": "correct the algorithm; the place is in the evidence",
+        "raised": "correct the algorithm; the evidence says what is wrong with it",
     }
     beside = {(failed.rank + 1) % spec.nranks, (failed.rank - 1) % spec.nranks}
     external = sorted(beside.intersection(spec.external_ranks))
@@ -290,6 +304,7 @@ def _server_silent(spec: Spec, outcome: Outcome, waits: list[Wait], server: int)
     )
     first = stuck[0]
     waiting = sum(wait.peer == server for wait in stuck)
+    injected = _injected_there(spec)
     return RunError(
         what=(
             f"{_what_ended_it(spec, outcome)} while {_doing(outcome)}: the {name} does not answer"
@@ -299,9 +314,10 @@ def _server_silent(spec: Spec, outcome: Outcome, waits: list[Wait], server: int)
             f"({_whereabouts(spec, outcome, name)}), the first of them rank {first.rank} in phase "
             f"{first.phase}; ranks that wait: {_by_phase(stuck)}{_keys(outcome)}"
         ),
-        cause=f"the {name} is stopped, overloaded, or lost what it was sent"
+        cause=injected
+        or f"the {name} is stopped, overloaded, or lost what it was sent"
         + (_foreign_root(spec) if name == "root" else ""),
-        next=f"look at the {name}" + _more_time(outcome),
+        next="leave --inject out" if injected else f"look at the {name}" + _more_time(outcome),
         rank=first.rank,
         phase=first.phase,
         peer=name,

@@ -161,6 +161,16 @@ class Forgets(TcpStoreRing):
     async def tell(self, job):
         pass
 
+class Turned(TcpStoreRing):
+    async def form(self, rank, job):
+        ring = await super().form(rank, job)
+        return ring._replace(next=ring.prev, prev=ring.next)
+
+class Formless(Formation):
+    server = "store"
+    async def fromm(self, rank, job):
+        return None
+
 class Asks(TcpStoreRing):
     def __init__(self, question):
         pass
@@ -173,6 +183,7 @@ class Asks(TcpStoreRing):
         ("mine:Riases", ["has no 'Riases'", "did you mean 'Raises'?"]),
         ("mine:NUMBER", ["of type int", "it lacks server, unformed_descriptors"]),
         ("mine:Plain", ["form is no coroutine function"]),
+        ("mine:Formless", ["it lacks form: write `async def form(self, rank, job)`"]),
         ("mine:Elsewhere", ["server is 'etcd': expected 'root' or 'store'"]),
         ("mine:Many", ["listeners is 'two': expected int"]),
         ("mine:Asks", ["cannot be made without arguments", "name an instance"]),
@@ -222,6 +233,16 @@ def test_a_forgotten_await_ends_the_run_at_once(
     line = MINE[: MINE.index("self.tell(job)")].count("\n") + 1
     assert "coroutine 'Forgets.tell' was never awaited" in ended.error["evidence"]
     assert f"mine.py:{line}" in ended.error["evidence"]
+
+
+def test_a_ring_that_is_wired_wrongly_is_no_fault_of_the_data(
+    emucoll: Commands, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    ended = emucoll("run", "-np", 16, "--formation", "mine:Turned", "--json", cwd=tmp_path)
+    assert ended.exit_code == 1
+    assert ended.document["wrong"] > 16 * 15 / 2
+    assert "the formation has connected ranks to others" in ended.error["cause"]
 
 
 def test_an_allgather_that_is_none(emucoll: Commands, tmp_path: Path) -> None:

@@ -186,6 +186,16 @@ def test_a_dead_host_and_who_waits_for_it(emucoll: Commands) -> None:
     assert error["waiting"]
 
 
+@pytest.mark.parametrize("formation", ["tcpstore", "nccl-root"])
+def test_a_dead_host_is_the_cause_whoever_does_not_answer(
+    emucoll: Commands, formation: str
+) -> None:
+    flags = ("-np", 64, "--formation", formation, "--inject", "host=3:dead@1ms")
+    error = emucoll("run", *flags, *VIRTUAL).error
+    assert error["cause"] == "injected: --inject host=3:dead@0.001s"
+    assert error["next"] == "leave --inject out"
+
+
 @pytest.mark.parametrize(
     ("fault", "slower"),
     [
