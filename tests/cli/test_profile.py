@@ -71,7 +71,15 @@ def planted(tmp_path: Path) -> Path:
         pytest.param(
             "Staggered", 512, "rank", "bootstrap.delay", "wait", {"n"}, marks=pytest.mark.scale
         ),
-        ("Nested", 98304, "rank", "bootstrap.check", "cpu", {"n²", "n² log n"}),
+        pytest.param(
+            "Nested",
+            98304,
+            "rank",
+            "bootstrap.check",
+            "cpu",
+            {"n²", "n² log n"},
+            marks=pytest.mark.scale,
+        ),
     ],
 )
 def test_what_was_planted_is_named_first(

@@ -157,7 +157,7 @@ def recorded_run(spec: Spec, cluster_name: str, n: int) -> tuple[VirtualRun, Pat
 @pytest.mark.parametrize("formation", sorted(FORMATIONS))
 @pytest.mark.parametrize("allgather", ["ring", "ring-bidir", "bruck"])
 def test_no_second_is_missing(formation: str, allgather: str) -> None:
-    n = 61
+    n = 29
     spec = Spec(
         nranks=n, formation=formation, allgather=allgather, world="virtual", cluster="ethernet-64"
     )
