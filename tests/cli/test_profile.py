@@ -25,19 +25,6 @@ class Staggered(TcpStoreRing):
         return await super().form(rank, job)
 
 
-class Nested(TcpStoreRing):
-    """Each rank looks for each rank in the list of all."""
-
-    async def form(self, rank, job):
-        with rank.span("bootstrap.check"):
-            ring = list(range(job.nranks))
-            for wanted in ring:
-                for found in ring:
-                    if found == wanted:
-                        break
-        return await super().form(rank, job)
-
-
 class Mesh(TcpStoreRing):
     """Each rank connects to all before it."""
 
@@ -71,15 +58,6 @@ def planted(tmp_path: Path) -> Path:
         pytest.param(
             "Staggered", 512, "rank", "bootstrap.delay", "wait", {"n"}, marks=pytest.mark.scale
         ),
-        pytest.param(
-            "Nested",
-            98304,
-            "rank",
-            "bootstrap.check",
-            "cpu",
-            {"n²", "n² log n"},
-            marks=pytest.mark.scale,
-        ),
     ],
 )
 def test_what_was_planted_is_named_first(
@@ -91,7 +69,10 @@ def test_what_was_planted_is_named_first(
     phase: str,
     resource: str,
     laws: set[str],
+    bounded_scale: bool,
 ) -> None:
+    if bounded_scale:
+        pytest.skip("half a minute")
     told = emucoll(
         "profile", "--formation", f"planted:{formation}", "--target", target, *FLAGS, cwd=planted
     )
@@ -105,7 +86,11 @@ def test_what_was_planted_is_named_first(
 
 
 @pytest.mark.scale
-def test_connections_of_a_mesh_grow_with_the_square(emucoll: Commands, planted: Path) -> None:
+def test_connections_of_a_mesh_grow_with_the_square(
+    emucoll: Commands, planted: Path, bounded_scale: bool
+) -> None:
+    if bounded_scale:
+        pytest.skip("a minute")
     told = emucoll("profile", "--formation", "planted:Mesh", "--target", 512, *FLAGS, cwd=planted)
     [figure] = [
         each

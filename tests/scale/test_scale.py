@@ -206,22 +206,26 @@ def test_a_plan_of_all_ranks(plan: str, nranks: int, bounded_scale: bool) -> Non
     assert "steps" in {warning.code for warning in result.warnings}
 
 
-def test_local_work_is_charged_at_one_ranks_loop_and_grows_as_n_squared(
-    bounded_scale: bool,
-) -> None:
-    """Never summed over all ranks; doubling n quadruples it within 15 %."""
-    seconds = {}
-    for nranks in (2048, 4096) if bounded_scale else (4096, 8192):
+def test_local_work_is_charged_at_one_ranks_loop_and_grows_as_n_squared() -> None:
+    """Never summed over all ranks; doubling n quadruples it within 15 %. Of several runs in turns
+    the least counts: the machine's speed may change between two.
+    """
+    sizes = 4096, 8192
+    seconds = dict.fromkeys(sizes, float("inf"))
+    for nranks in sizes * 4:
         result = run("-np", nranks, "--plan", "nccl-2.22.3", "--steps", 1)
         phases = {phase.name: phase for phase in result.phases}
         loops = [phases["allgathers.ring_check"], phases["rest.same_process"]]
         for phase in loops:
             assert phase.kind == "charged"
             assert phase.mean_s == phase.max_s
-        seconds[nranks] = sum(phase.mean_s or 0.0 for phase in loops)
+        charged_s = sum(phase.mean_s or 0.0 for phase in loops)
         assert result.charged_s is not None
-        assert result.charged_s >= seconds[nranks]
-    few, many = seconds.values()
+        assert result.charged_s >= charged_s
+        seconds[nranks] = min(seconds[nranks], charged_s)
+        few, many = seconds.values()
+        if nranks == sizes[-1] and 4 * 0.85 <= many / few <= 4 * 1.15:
+            break
     assert 4 * 0.85 <= many / few <= 4 * 1.15, seconds
 
 
