@@ -319,15 +319,20 @@ def _finding(
         phase=phase,
         resource=resource,
         law=law,
-        exponent=None if exponent is None else exponent.value,
-        low=None if exponent is None else exponent.low,
-        high=None if exponent is None else exponent.high,
+        **_range(exponent),
         at_target=at_target,
         share_at_target=share_at_target,
         known_fix=None if likely is None else likely.fix,
         text=text,
         **rest,
     )
+
+
+def _range(exponent: Exponent | None) -> dict[str, Any]:
+    """As findings and figures have it."""
+    if exponent is None:
+        return {}
+    return {"exponent": exponent.value, "low": exponent.low, "high": exponent.high}
 
 
 def _amount(value: float, unit: str) -> str:
@@ -375,9 +380,7 @@ def _simulated_figures(
                 sizes=sorted(each.seconds),
                 values=[each.seconds[n] for n in sorted(each.seconds)],
                 law=_law(each),
-                exponent=None if exponent is None else exponent.value,
-                low=None if exponent is None else exponent.low,
-                high=None if exponent is None else exponent.high,
+                **_range(exponent),
                 at_target=each.seconds[spec.target],
                 simulated_at_target=is_played,
             )
@@ -400,9 +403,7 @@ def _measured_figures(series: Series, spec: ProfileSpec) -> list[Growing]:
                 sizes=sorted(by_size),
                 values=[median(by_size[n]) for n in sorted(by_size)],
                 law=grown.fits[0].law if grown.fits else grown.answer,
-                exponent=None if exponent is None else exponent.value,
-                low=None if exponent is None else exponent.low,
-                high=None if exponent is None else exponent.high,
+                **_range(exponent),
                 at_target=_at_target(grown, by_size, spec.target),
             )
         )
