@@ -17,6 +17,8 @@ from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Protocol
 
+from emucoll.spans import SpanLog
+
 LOOP = "loop"
 IDLE = "starting"
 """The phase of a rank that is in none yet."""
@@ -55,6 +57,8 @@ class Trace:
         self._last = time.thread_time()
         self.moved: Callable[[Timed], None] | None = None
         """Called with a rank that is in another phase now."""
+        self.spans: SpanLog | None = None
+        """Where spans are kept, if they are."""
         self.retries = 0
         self.requests = 0
         self.dropped = Strangers()
@@ -104,7 +108,7 @@ class _Within(Trace):
         self._prefix = prefix
         self.count, self.now = whole.count, whole.now
         self.names, self.wall, self.cpu = whole.names, whole.wall, whole.cpu
-        self.moved = whole.moved
+        self.moved, self.spans = whole.moved, whole.spans
         self.retries = self.requests = 0
         self.dropped = whole.dropped
 
@@ -175,7 +179,10 @@ class Span:
         """End; when it ends by an error, the rank stays in the phase, for whoever reports it."""
         rank = self._rank
         trace = rank.trace
-        trace.wall[self._phase][rank.slot] += trace.now() - self._start
+        now = trace.now()
+        trace.wall[self._phase][rank.slot] += now - self._start
+        if trace.spans is not None:
+            trace.spans.add(rank.slot, self._phase, self._peer, self._start, now)
         self._open = False
         if kind is None:
             # The CPU clock is read at the next span or resumption: in between little happens.

@@ -10,6 +10,8 @@ from emucoll.plans import PLANS
 from emucoll.plans.nccl import MULTIROOT
 from harness.suggest import unknown
 
+_YOUR_OWN = "module:name is your own"
+
 
 def refuse_unknown(what: Literal["plan", "formation", "AllGather"], name: str) -> None:
     """Raise UsageError, with the nearest, for a name that is none; one of the user's own is looked
@@ -19,8 +21,8 @@ def refuse_unknown(what: Literal["plan", "formation", "AllGather"], name: str) -
         return
     if what == "plan":
         if name.removesuffix(MULTIROOT) not in PLANS:
-            raise UsageError(f"{unknown(what, name, PLANS, MULTIROOT)}; module:name is your own")
+            raise UsageError(f"{unknown(what, name, PLANS, MULTIROOT)}; {_YOUR_OWN}")
         return
     registry = FORMATIONS if what == "formation" else ALLGATHERS
     if name not in registry:
-        raise unknown(what, name, registry)
+        raise UsageError(f"{unknown(what, name, registry)}; {_YOUR_OWN}")

@@ -186,6 +186,8 @@ def _number(key: str, given: object, kind: Kind) -> float:
         return float(given)
     if not isinstance(given, str) or not given.strip()[-1:].isalpha():
         raise UsageError(f"{key} is {given!r}: the unit is missing: expected {expected}")
+    if given.strip().startswith("-"):
+        raise UsageError(f"{key}: {given!r} is negative: expected {expected}")
     try:
         return parse_time(given) if kind == "time" else float(parse_size(given))
     except UsageError as error:

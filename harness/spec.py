@@ -131,6 +131,13 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str | None = None
     """In virtual time: the name of the cluster, or its file."""
     out: str | None = None
+    record: bool = True
+    """With `out`: every span of every rank is kept, too."""
+
+    @property
+    def is_recorded(self) -> bool:
+        """Is every span kept?"""
+        return self.record and self.out is not None
 
     @property
     def ranks_here(self) -> int:

@@ -253,6 +253,10 @@ class LateListener(TcpListener):
         except NetworkError as error:
             self._error = error
 
+    def waiting(self) -> int:
+        """See TcpListener."""
+        return super().waiting() + len(self._taken)
+
     async def accept(self) -> TcpChannel:
         """See Listener.accept."""
         never_inside_drive("Listener.accept")

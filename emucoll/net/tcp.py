@@ -17,6 +17,7 @@ import fcntl
 import os
 import select
 import socket
+import sys
 import termios
 import time
 import types
@@ -58,6 +59,7 @@ _INOUT = _IN | select.EPOLLOUT
 GONE = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 _NOW = socket.MSG_DONTWAIT
 _STREAM = socket.SOCK_STREAM | socket.SOCK_NONBLOCK
+_BACKLOG_END = 28  # of struct tcp_info up to tcpi_unacked: of a listener, what waits to be accepted
 _RESET = (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN)
 
 
@@ -368,6 +370,13 @@ class TcpListener(Pollable):
             self._watch()
             await wait_readable(self)
         return channel
+
+    def waiting(self) -> int:
+        """Connections that nobody has accepted yet; 0 where the kernel does not say."""
+        if self._fd < 0:
+            return 0
+        info = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BACKLOG_END)
+        return int.from_bytes(info[_BACKLOG_END - 4 :], sys.byteorder) if info else 0
 
     def _watch(self) -> None:
         if not self._registered:

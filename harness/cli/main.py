@@ -26,7 +26,7 @@ def main() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         commands.run_command()
     except KeyboardInterrupt:
-        commands.fail("interrupted while no process of a run was there", INTERRUPTED)
+        commands.fail("interrupted before there was a result", INTERRUPTED)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

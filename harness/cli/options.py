@@ -234,6 +234,11 @@ SPEC_OPTIONS = [
         "--cluster", metavar="NAME|FILE", help="Of --world virtual: what things cost there."
     ),
     click.option("--out", metavar="DIR", help="Keep the result and every rank's times here."),
+    click.option(
+        "--record/--no-record",
+        default=True,
+        help="With --out: keep every span of every rank, too [yes].",
+    ),
 ]
 """The options that say what to run, in the order in which help shows them."""
 

@@ -460,6 +460,7 @@ class Controller:
                 keep_store=self._keep_store,
                 attempt=self._attempt,
                 charges=self._charges,
+                record=spec.is_recorded,
             )
             self._tell(name, setup)
 
@@ -498,6 +499,7 @@ class Controller:
             handshake_s=spec.handshake_s,
             deadline_s=spec.deadline_s,
             hop_delay_s=spec.hop_delay_s,
+            record=spec.is_recorded,
             kill_at=(check_ins + 1) // 2 if kills and kind == server else None,
         )
 

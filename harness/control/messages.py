@@ -14,11 +14,8 @@ from emucoll.wrong import Wrong
 from harness.spec import Spec
 from harness.work import Work
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Raised with every change that an older worker would not understand."""
-
-NO_PEER, PEER_ROOT, PEER_STORE, PEER_ALL = -1, -2, -3, -4
-"""Whom a rank waits for when it is not a rank: nobody, the root, the store, every rank."""
 
 
 # -- from any process
@@ -82,6 +79,8 @@ class ServerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="server-setup")
     deadline_s: float
     hop_delay_s: float
     kill_at: int | None
+    record: bool
+    """What it does over time, too."""
 
 
 class ServerReady(msgspec.Struct, frozen=True, kw_only=True, tag="server-ready"):
@@ -101,6 +100,8 @@ class ServerReport(msgspec.Struct, frozen=True, kw_only=True, tag="server-report
     dropped: list[str]
     """Why strangers were turned away; the first few of `dropped_count`."""
     dropped_count: int
+    series: dict[str, list[float]] = {}
+    """Where it was recorded: a value a sample, by column (`control.series`)."""
 
 
 # -- to and from workers
@@ -129,6 +130,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
     """How often these ranks have been brought up before."""
     charges: dict[str, float]
     """By phase the seconds of local work that each rank lets pass; without one it runs its own."""
+    record: bool = False
+    """Every span of every rank, and what the worker does over time."""
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True, tag="prepared"):
@@ -228,6 +231,26 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     dropped: list[str]
     """Why strangers were turned away; the first few of `dropped_count`."""
     dropped_count: int
+    spans: "Spans | None" = None
+    series: dict[str, list[float]] = {}
+    """As a server's."""
+    started_at: float = 0.0
+    """The time of the day when it started its ranks."""
+
+
+class Spans(msgspec.Struct, frozen=True, kw_only=True):
+    """The arrays of an `emucoll.spans.SpanLog`, and what its phases are called; times by the
+    worker's clock, since its start.
+    """
+
+    names: list[str]
+    slots: bytes
+    phases: bytes
+    peers: bytes
+    begins: bytes
+    ends: bytes
+    began: float
+    """What the clock said at the start."""
 
 
 class Dump(msgspec.Struct, frozen=True, kw_only=True, tag="dump"):
@@ -241,8 +264,8 @@ class StuckKeys(msgspec.Struct, frozen=True, kw_only=True, tag="stuck-keys"):
 
 
 class WaitingRanks(msgspec.Struct, frozen=True, kw_only=True, tag="waiting"):
-    """Each rank's phase (an index into `names`, u16) and peer (i64: a rank or one of the constants
-    above).
+    """Each rank's phase (an index into `names`, u16) and peer (i64: a rank or a constant of
+    `emucoll.spans`).
     """
 
     first: int

@@ -7,18 +7,19 @@ import traceback
 from emucoll.errors import ConnectionClosed, EmucollError, NetworkError, RemoteProtocolError
 from emucoll.loading import told
 from emucoll.rank import Rank
-from harness.control.messages import NO_PEER, PEER_ALL, PEER_ROOT, PEER_STORE, RankFailed
+from emucoll.spans import SpanLog, peer_number
+from emucoll.trace import Trace
+from harness.control.messages import RankFailed, Spans
 
 NEVER_STARTED = "never-started"
 EXTERNAL = "external"
 ADMISSION = "admission"
 START_SKEW = "start-skew"
-_PEERS: dict[object, int] = {None: NO_PEER, "root": PEER_ROOT, "store": PEER_STORE, "all": PEER_ALL}
 
 
-def peer_of(rank: Rank) -> int:
-    """Whom it may wait for: a rank, or one of the messages' constants."""
-    return rank.peer if isinstance(rank.peer, int) else _PEERS[rank.peer]
+def spans_of(trace: Trace, spans: SpanLog, began: float) -> Spans:
+    """All that a trace has kept, as it travels."""
+    return Spans(names=trace.names, began=began, **spans.packed())
 
 
 def rank_failed(rank: Rank, error: BaseException) -> RankFailed:
@@ -35,7 +36,7 @@ def rank_failed(rank: Rank, error: BaseException) -> RankFailed:
     return RankFailed(
         rank=rank.rank,
         phase=rank.trace.names[rank.phase],
-        peer=peer_of(rank),
+        peer=peer_number(rank.peer),
         kind=kind,
         what=str(error) if isinstance(error, EmucollError) else _where(error),
     )

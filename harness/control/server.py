@@ -15,9 +15,8 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from emucoll.errors import EmucollError, UsageError
-from emucoll.net.base import Listener
 from emucoll.net.delay import make_network
-from emucoll.net.tcp import TcpClock, TcpNetwork
+from emucoll.net.tcp import TcpClock, TcpListener, TcpNetwork
 from emucoll.servers.root import RootServer
 from emucoll.servers.root_state import CollectingRootState, RootState
 from emucoll.servers.store import StoreServer
@@ -35,6 +34,7 @@ from harness.control.messages import (
     Stop,
     StuckKeys,
 )
+from harness.control.series import EVERY_S, Series
 from harness.usage import cpu_s
 from harness.work import Work
 
@@ -56,16 +56,20 @@ class Server:
         self._roots: list[RootServer] = []
         self._store: StoreServer | None = None
         self._torch: TorchStore | None = None
-        self._listener: Listener | None = None
+        self._listener: TcpListener | None = None
         """The store's."""
         self._tasks: list[asyncio.Task[None]] = []
         self._checked_in = 0
         self._cpu_s = 0.0
+        self._listeners: list[TcpListener] = []
+        self._series = Series(self._counts)
 
     def start(self) -> ServerReady:
         """Listen; where."""
         ready = self._ready()
         self._cpu_s = cpu_s()
+        if self._setup.record:
+            self._tasks.append(asyncio.create_task(self._sample()))
         return ready
 
     def renew(self, setup: ServerSetup) -> ServerReady:
@@ -87,6 +91,7 @@ class Server:
             self._network = make_network(setup.source, setup.hop_delay_s)
             self._store = StoreServer(TcpClock(), setup.handshake_s, self._seen)
             self._listener = self._network.listen()
+            self._listeners.append(self._listener)
             self._tasks.append(asyncio.create_task(self._guard(self._store.serve(self._listener))))
         return ServerReady(address=pack_address(self._listener.address))
 
@@ -128,6 +133,7 @@ class Server:
         )
         self._roots.append(root)
         listener = network.listen()
+        self._listeners.append(listener)
         serving = self._guard(root.serve(listener, setup.deadline_s))
         self._tasks.append(asyncio.create_task(serving))
         return UniqueId(magic, listener.address).pack()
@@ -180,6 +186,25 @@ class Server:
         if check_ins == self._setup.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    async def _sample(self) -> None:
+        while True:
+            self._series.sample()
+            await asyncio.sleep(EVERY_S)
+
+    def _counts(self) -> dict[str, float | None]:
+        """What it tells of itself over time."""
+        served = self._served()
+        return {
+            "connections": float(sum(each.connections for each in served)) if served else None,
+            "requests": None if self._store is None else float(self._store.state.requests),
+            "accept_queue": float(sum(each.waiting() for each in self._listeners))
+            if self._listeners
+            else None,
+        }
+
+    def _served(self) -> list[RootServer | StoreServer]:
+        return [*self._roots, *([] if self._store is None else [self._store])]
+
     def stuck_keys(self) -> list[tuple[bytes, int]]:
         """What clients of our own store wait for, the most waited for first; some."""
         return [] if self._store is None else self._store.state.stuck_waits()[:STUCK_KEYS]
@@ -187,9 +212,9 @@ class Server:
     def report(self) -> ServerReport:
         """What it did since it was ready."""
         counters = None if self._network is None else self._network.counters
-        served: list[RootServer | StoreServer] = [*self._roots]
-        if self._store is not None:
-            served.append(self._store)
+        served = self._served()
+        if self._setup.record:
+            self._series.sample()
         dropped = [reason for each in served for reason in each.dropped]
         return ServerReport(
             work=Work(
@@ -204,6 +229,7 @@ class Server:
             ),
             dropped=dropped[: Strangers.KEPT],
             dropped_count=sum(each.dropped.in_all for each in served),
+            series=self._series.columns,
         )
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ import math
 import random
 import resource
 import sys
+import time
 from array import array
 from collections import Counter
 from typing import Any
@@ -22,6 +23,7 @@ from emucoll.loading import look_in
 from emucoll.net.delay import make_network
 from emucoll.net.tcp import TcpClock
 from emucoll.rank import Job, Rank
+from emucoll.spans import SpanLog, peer_number
 from emucoll.trace import IDLE, Metered, Trace, current_rank
 from emucoll.wire.address import unpack_address
 from emucoll.wire.nccl import layout_of_size, unpack_unique_ids
@@ -50,9 +52,10 @@ from harness.control.ranks import (
     EXTERNAL,
     NEVER_STARTED,
     START_SKEW,
-    peer_of,
     rank_failed,
+    spans_of,
 )
+from harness.control.series import Series
 from harness.control.skew import skew_s
 from harness.planned import plan_of
 from harness.usage import cpu_s
@@ -74,6 +77,9 @@ class Worker:
         self._plan = plan_of(self._spec)
         self._faults = RankFaults(self._spec, self._plan)
         self._trace = Trace(setup.count)
+        if setup.record:
+            self._trace.spans = SpanLog(setup.count)
+        self._series = Series(self._counts)
         self._network = make_network(setup.source, self._spec.hop_delay_s, self._trace.to_loop)
         self._clock = TcpClock()
         self._admission = self._trace.phase(ADMISSION)
@@ -110,7 +116,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         self._begin: asyncio.Future[None] = loop.create_future()
         self._failed = False
-        self._started = self._began = 0.0
+        self._started = self._started_at = self._began = 0.0
         self._admitted = self._formed = self._gathered = 0
         self._reads = self._writes = self._sent_before = 0
         self._cpu_before = cpu_s()
@@ -161,6 +167,7 @@ class Worker:
         self._initialization.start(job, unpack_unique_ids(start.group_ids))
         self._cpu_before = cpu_s()
         self._started = self._clock.now()
+        self._started_at = time.time()
         self._ticker = asyncio.create_task(self._tick())
         leaders = self._put_leaders_first(len(roots))
         at_once = (self._setup.window or self._setup.count) + leaders
@@ -271,7 +278,12 @@ class Worker:
 
     async def _tick(self) -> None:
         last = None
+        sampled = -math.inf
         while True:
+            now = self._clock.now()
+            if self._setup.record and now - sampled >= PROGRESS_S:
+                sampled = now
+                self._series.sample()
             progress = self._progress()
             if progress != last:
                 self._link.send(progress)
@@ -323,7 +335,7 @@ class Worker:
 
     def _waiting(self) -> WaitingRanks:
         phases = array("H", (rank.phase for rank in self._ranks))
-        peers = array("q", (peer_of(rank) for rank in self._ranks))
+        peers = array("q", (peer_number(rank.peer) for rank in self._ranks))
         return WaitingRanks(
             first=self._setup.first,
             names=self._trace.names,
@@ -335,6 +347,8 @@ class Worker:
         trace, counters = self._trace, self._network.counters
         now = self._clock.now()
         trace.to_loop()
+        if self._setup.record:
+            self._series.sample()
         process_cpu_s = cpu_s() - self._cpu_before
         cpu = dict(zip(trace.names, trace.cpu, strict=True))
         cpu["loop"] = process_cpu_s - sum(
@@ -371,7 +385,18 @@ class Worker:
             held_descriptors=self._network.held_descriptors,
             dropped=list(trace.dropped),
             dropped_count=trace.dropped.in_all,
+            spans=None if trace.spans is None else spans_of(trace, trace.spans, self._started),
+            series=self._series.columns,
+            started_at=self._started_at,
         )
+
+    def _counts(self) -> dict[str, float | None]:
+        """What it tells of itself over time."""
+        return {
+            "formed": float(self._formed),
+            "done": float(self._gathered),
+            "descriptors": float(self._network.held_descriptors),
+        }
 
     def forgot(self, error: UsageError) -> None:
         """Somebody's coroutine was not awaited: the running rank's, if one runs."""

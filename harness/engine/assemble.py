@@ -3,6 +3,7 @@
 import re
 import resource
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from harness.external.endpoints import external_servers
 from harness.planned import extent_of, plan_of
 from harness.results import schema
 from harness.results.environment import Environment
+from harness.results.recording import Recording
 from harness.results.schema import (
     AllGather,
     Descriptors,
@@ -85,6 +87,37 @@ def per_rank(spec: Spec, outcome: Outcome, placement: Placement) -> Times:
     here = np.ones(len(times["total"]), dtype=bool)
     here[list(spec.external_ranks)] = False
     return {name: each[here] for name, each in times.items()}
+
+
+def recording(placement: Placement, outcome: Outcome) -> Recording | None:
+    """Every span of every rank, and what processes did over time; None where nobody kept it."""
+    names: dict[str, int] = {}
+    parts: list[tuple[npt.NDArray[Any], ...]] = []
+    for index, share in enumerate(placement.shares):
+        worker = outcome.finished.get(f"worker {index}")
+        if worker is None or worker.spans is None:
+            return None
+        spans = worker.spans
+        known = np.array([names.setdefault(each, len(names)) for each in spans.names], np.uint16)
+        parts.append(
+            (
+                np.frombuffer(spans.slots, np.int32) + np.int32(share.start),
+                known[np.frombuffer(spans.phases, np.uint16)],
+                np.frombuffer(spans.peers, np.int32),
+                np.frombuffer(spans.begins, np.float64) - spans.began,
+                np.frombuffer(spans.ends, np.float64) - spans.began,
+            )
+        )
+    rank, phase, peer, begin, end = (np.concatenate(each) for each in zip(*parts, strict=True))
+    reports: dict[str, m.Finished | m.ServerReport] = {**outcome.servers, **outcome.finished}
+    zero = min(worker.started_at for worker in outcome.finished.values())
+    series = {}
+    for process, report in reports.items():
+        if report.series:
+            of_process = {name: np.array(each) for name, each in report.series.items()}
+            of_process["t"] = of_process["t"] - zero
+            series[process] = of_process
+    return Recording(list(names), rank, phase, peer, begin, end, series)
 
 
 def result(
@@ -439,6 +472,9 @@ def warnings_of(spec: Spec, placement: Placement, outcome: Outcome) -> list[RunW
         of_each = " of each AllGather" if len(plan.gathers) > 1 and spec.plan else ""
         text = f"{spec.steps} of {rounds} steps{of_each} were run; nothing is extrapolated"
         warnings.append(RunWarning(code="steps", text=text))
+    elif spec.steps is not None and spec.steps > rounds > 0:
+        text = f"--steps is {spec.steps}, and the longest AllGather has {rounds}: all were run"
+        warnings.append(RunWarning(code="steps-above", text=text))
     has_barrier = any(isinstance(step, Barrier) for step in plan.steps)
     if has_barrier and not plan.has_addresses(extent_of(spec), spec.steps):
         text = (

@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from emucoll.errors import Deadlock, HarnessError, UsageError
+from emucoll.spans import NO_PEER, PEER_ALL, PEER_ROOT, PEER_STORE
 from harness.control import messages as m
 from harness.control.controller import Lost, Outcome, Placement
 from harness.control.launch import describe_exit
@@ -20,10 +21,10 @@ from harness.results.schema import RunError, RunResult, Waiting
 from harness.spec import RankFault, ServerKill, Spec, WorkerKill, format_injection, is_endpoint
 
 _SERVERS: dict[int, int | str | None] = {
-    m.NO_PEER: None,
-    m.PEER_ROOT: "root",
-    m.PEER_STORE: "store",
-    m.PEER_ALL: "all ranks",
+    NO_PEER: None,
+    PEER_ROOT: "root",
+    PEER_STORE: "store",
+    PEER_ALL: "all ranks",
 }
 _SHOWN = 1000
 """Waiting ranks that a result lists; the text counts them all."""
@@ -227,7 +228,7 @@ def _deadline(spec: Spec, outcome: Outcome) -> RunError:
             next="give more time with --deadline, or start fewer ranks",
             phase=outcome.stage.value,
         )
-    stuck = [wait for wait in waits if wait.peer != m.NO_PEER]
+    stuck = [wait for wait in waits if wait.peer != NO_PEER]
     waiting_for_it = [wait.rank for wait in stuck if wait.peer == culprit.rank]
     return RunError(
         what=(
@@ -285,21 +286,21 @@ def _or_silent_peer(culprit: Wait | None, waits: list[Wait], silent: list[str]) 
         return culprit
     if any(wait.rank == culprit.peer for wait in waits):
         return culprit
-    return Wait(culprit.peer, "unknown", m.NO_PEER, int(silent[0].split()[1]))
+    return Wait(culprit.peer, "unknown", NO_PEER, int(silent[0].split()[1]))
 
 
 def _silent_server(waits: list[Wait], culprit: Wait | None) -> int | None:
     """The server for which everybody waits in the end, if there is one."""
     if culprit is not None:
-        return culprit.peer if culprit.peer in (m.PEER_ROOT, m.PEER_STORE) else None
-    servers = Counter(wait.peer for wait in waits if wait.peer in (m.PEER_ROOT, m.PEER_STORE))
+        return culprit.peer if culprit.peer in (PEER_ROOT, PEER_STORE) else None
+    servers = Counter(wait.peer for wait in waits if wait.peer in (PEER_ROOT, PEER_STORE))
     return servers.most_common(1)[0][0] if servers else None
 
 
 def _server_silent(spec: Spec, outcome: Outcome, waits: list[Wait], server: int) -> RunError:
-    name = "root" if server == m.PEER_ROOT else "store"
+    name = "root" if server == PEER_ROOT else "store"
     stuck = sorted(
-        (wait for wait in waits if wait.peer != m.NO_PEER),
+        (wait for wait in waits if wait.peer != NO_PEER),
         key=lambda wait: (wait.peer != server, wait.rank),
     )
     first = stuck[0]
@@ -383,8 +384,8 @@ def _owed_by_the_root(waits: list[Wait], nranks: int) -> list[Wait]:
     if told < nranks:
         return waits
     return [
-        replace(wait, peer=m.PEER_ROOT)
-        if (wait.phase, wait.peer) == ("bootstrap.recv", m.PEER_ALL)
+        replace(wait, peer=PEER_ROOT)
+        if (wait.phase, wait.peer) == ("bootstrap.recv", PEER_ALL)
         else wait
         for wait in waits
     ]
@@ -403,9 +404,9 @@ def blame(waits: list[Wait]) -> Wait | None:
     )
     if not waited_for:
         idle = [wait for wait in waits if wait.phase in _NOT_STARTED]
-        if not idle and any(wait.peer == m.PEER_ALL for wait in waits):
+        if not idle and any(wait.peer == PEER_ALL for wait in waits):
             # Of those who keep all others waiting, the last is the one that a stagger lets go last.
-            idle = [wait for wait in waits if wait.peer == m.NO_PEER][-1:]
+            idle = [wait for wait in waits if wait.peer == NO_PEER][-1:]
         return idle[0] if idle else None
     ends = [
         by_rank[rank]
@@ -447,7 +448,7 @@ def _waiters(waiting_for_it: list[int], stuck: list[Wait]) -> str:
     if waiting_for_it:
         more = f" and {len(waiting_for_it) - 8} more" if len(waiting_for_it) > 8 else ""
         return f"ranks {some}{more} wait for it"
-    for_all = sum(wait.peer == m.PEER_ALL for wait in stuck)
+    for_all = sum(wait.peer == PEER_ALL for wait in stuck)
     if for_all:
         return f"{for_all} ranks wait for all ranks, this one among them"
     return "no rank waits for it"

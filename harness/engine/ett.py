@@ -40,6 +40,7 @@ from harness.results.training import (
     Curve,
     EttParts,
     EttPoint,
+    Input,
     Intervals,
     Simulated,
     Without,
@@ -141,10 +142,26 @@ def calculate(spec: EttSpec) -> EttResult:
         ok=True,
         warnings=_warnings(spec, inputs, profile, points),
         profile=None if profile is None else profile.text,
-        inputs=inputs.listed,
+        inputs=[*inputs.listed, *_inits(spec, inputs)],
         causes=_causes(profile),
         points=points,
     )
+
+
+def _inits(spec: EttSpec, inputs: Inputs) -> list[Input]:
+    """What plans take to initialize, as inputs."""
+    return [
+        Input(
+            name=f"init, {plan}, {n} ranks",
+            value=_init_s(plan, spec.cluster, n),
+            unit="s",
+            origin="calculated",
+            because=f"emucoll project --plan {plan} -np {n} --cluster {spec.cluster}",
+        )
+        for n in inputs.sizes
+        for plan in spec.plan
+        if spec.cluster is not None
+    ]
 
 
 def curves_of(spec: EttSpec) -> list[Curve]:

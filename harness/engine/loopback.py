@@ -30,6 +30,7 @@ from harness.preflight.case import Costs, Gathering, Server
 from harness.preflight.machine import Machine, read_machine
 from harness.report.progress import Progress
 from harness.results.environment import Environment, read_environment
+from harness.results.recording import Recording, save_recording
 from harness.results.schema import RunError, RunResult, RunWarning
 from harness.results.storage import (
     Pids,
@@ -242,13 +243,17 @@ def run(spec: Spec, progress: Progress) -> RunResult:
         remove_rendezvous(spec.out)
     result, times = _conclude(spec, placement, outcome, measured)
     if spec.out is not None:
-        keep(result, times, spec.out)
+        keep(result, times, assemble.recording(placement, outcome), spec.out)
     return result
 
 
-def keep(result: RunResult, times: assemble.Times, directory: str) -> None:
+def keep(
+    result: RunResult, times: assemble.Times, recording: Recording | None, directory: str
+) -> None:
     """Keep it; where that fails the result says so, for it may have taken minutes."""
     try:
+        if recording is not None:
+            save_recording(recording, directory)
         save(result, times, directory)
     except UsageError as error:
         result.warnings = [*result.warnings, RunWarning(code="not-saved", text=str(error))]

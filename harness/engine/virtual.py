@@ -31,6 +31,7 @@ from emucoll.sim.loop import VirtualLoop
 from emucoll.sim.network import Serial, VirtualNetwork, VirtualWorld
 from emucoll.sim.path import Path
 from emucoll.sim.rounds import Noise, wires
+from emucoll.spans import SpanLog, peer_number
 from emucoll.trace import IDLE, Timed, Trace
 from emucoll.wire.nccl import UniqueId, root_ranks
 from harness.clusters import Setting, find_cluster, in_order
@@ -39,7 +40,7 @@ from harness.control.controller import RANK_WEIGHTS, Outcome, Placement
 from harness.control.forgotten import forgotten_awaits
 from harness.control.inject import RankFaults
 from harness.control.lifecycle import Stage, Trouble, Weight
-from harness.control.ranks import NEVER_STARTED, START_SKEW, peer_of, rank_failed
+from harness.control.ranks import NEVER_STARTED, START_SKEW, rank_failed, spans_of
 from harness.control.skew import skew_s
 from harness.engine import assemble
 from harness.engine.diagnose import diagnose, wrong_data
@@ -86,6 +87,8 @@ class VirtualRun:
         }
         self.plan = plan_of(spec)
         self.trace = Trace(spec.nranks, self.loop.time)
+        if spec.is_recorded:
+            self.trace.spans = SpanLog(spec.nranks)
         if path is not None:
             self.trace.moved = partial(self._moved, path)
         self.faults = RankFaults(spec, self.plan)
@@ -302,7 +305,7 @@ class VirtualRun:
             first=0,
             names=self.trace.names,
             phases=array("H", (rank.phase for rank in self.ranks)).tobytes(),
-            peers=array("q", (peer_of(rank) for rank in self.ranks)).tobytes(),
+            peers=array("q", (peer_number(rank.peer) for rank in self.ranks)).tobytes(),
         )
         if self.store is not None:
             self.outcome.stuck_keys = self.store.state.stuck_waits()[:STUCK_KEYS]
@@ -349,6 +352,7 @@ class VirtualRun:
             held_descriptors=sum(network.held_descriptors for network in self.networks),
             dropped=list(trace.dropped),
             dropped_count=trace.dropped.in_all,
+            spans=None if trace.spans is None else spans_of(trace, trace.spans, 0.0),
         )
 
     def _work(
@@ -508,7 +512,7 @@ def run_in(spec: Spec, setting: Setting) -> RunResult:
     if not result.ok:
         result.error = wrong_data(result, placement)
     if spec.out is not None:
-        keep(result, times, spec.out)
+        keep(result, times, assemble.recording(placement, outcome), spec.out)
     return result
 
 

@@ -33,7 +33,7 @@ def draw_projection(result: ProjectResult) -> str:
         cols=len(names), subplot_titles=names, shared_yaxes=True, x_title="ranks"
     )
     shown: set[str] = set()
-    colours = _colours(result.plans)
+    markers = _markers(result.plans)
     for column, name in enumerate(names, start=1):
         plans = [plan for plan in result.plans if plan.name == name]
         sizes = [f"{plan.n:,}" for plan in plans]
@@ -44,7 +44,7 @@ def draw_projection(result: ProjectResult) -> str:
                 name=phase,
                 legendgroup=phase,
                 showlegend=phase not in shown,
-                marker={"color": colours.get(phase, "#bbbbbb")},
+                marker=markers.get(phase, {"color": "#bbbbbb"}),
             )
             figure.add_trace(bar, row=1, col=column)
             shown.add(phase)
@@ -112,11 +112,18 @@ def _large(plans: Sequence[ProjectedPlan]) -> set[str]:
     }
 
 
-def _colours(plans: Sequence[ProjectedPlan]) -> dict[str, str]:
+def _markers(plans: Sequence[ProjectedPlan]) -> dict[str, dict[str, Any]]:
+    """One for each phase that is shown: a colour, and hatched where it is another's too."""
     names = dict.fromkeys(
         phase.name for plan in plans for phase in plan.phases if phase.name in _large(plans)
     )
-    return {name: _COLOURS[number % len(_COLOURS)] for number, name in enumerate(names)}
+    return {
+        name: {
+            "color": _COLOURS[number % len(_COLOURS)],
+            "pattern": {"shape": "" if number < len(_COLOURS) else "/"},
+        }
+        for number, name in enumerate(names)
+    }
 
 
 def _error_bars(plans: Sequence[ProjectedPlan]) -> dict[str, Any]:

@@ -78,9 +78,8 @@ def _of_spec(spec: Spec, result: RunResult) -> list[str]:
     window = result.start_window
     lines = [
         f"nranks {spec.nranks} workers {_count(result.workers)} "
-        f"ranks-per-host {spec.ranks_per_host} "
-        + ("all ranks start together" if window is None else f"start-window {window} per worker"),
-        f"{_runs(spec)} {_served_by(spec, result)}",
+        f"ranks-per-host {spec.ranks_per_host} " + _start(spec, window),
+        f"{_runs(spec)} {_served_by(spec, result)}".rstrip(),
         f"world {spec.world} IPv{spec.ip} seed {spec.seed} deadline {spec.deadline_s:g} s",
     ]
     if spec.hop_delay_s:
@@ -98,10 +97,19 @@ def _of_spec(spec: Spec, result: RunResult) -> list[str]:
     return lines
 
 
+def _start(spec: Spec, window: int | None) -> str:
+    if window is not None:
+        return f"start-window {window} per worker"
+    return "all ranks start together" if spec.start_skew is None else "no start-window"
+
+
 def _served_by(spec: Spec, result: RunResult) -> str:
-    """Root and store, those of them that the run has."""
-    servers = [name for name in ("root", "store") if name in result.servers or not result.servers]
-    return " ".join(f"{name} {printable(getattr(spec, name))}" for name in servers)
+    """Root and store, those of them that the run has; where it did not come so far, those that
+    were asked for.
+    """
+    values = {name: getattr(spec, name) for name in ("root", "store")}
+    has = result.servers or {name for name, value in values.items() if value != "builtin"}
+    return " ".join(f"{name} {printable(values[name])}" for name in values if name in has)
 
 
 def _runs(spec: Spec) -> str:
@@ -335,7 +343,10 @@ def _memory(result: RunResult) -> list[str]:
     if descriptors.held_per_rank is not None:
         parts.append(f"{descriptors.held_per_rank:g} held per rank")
     if descriptors.peak_per_worker is not None:
-        parts.append(f"{descriptors.peak_per_worker} in a worker at its peak")
+        whose = "in a worker at its peak"
+        if result.spec is not None and result.spec.world == "virtual":
+            whose = "open in all at the peak"
+        parts.append(f"{descriptors.peak_per_worker} {whose}")
     return lines + ([f"# descriptors {', '.join(parts)}"] if parts else [])
 
 

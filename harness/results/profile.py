@@ -44,6 +44,10 @@ class Growing(msgspec.Struct, frozen=True, kw_only=True):
     entity: str
     phase: str
     resource: str
+    function: str | None = None
+    """`function (file:line)`: its own CPU, by samples, of one rank or server; its phase is then not
+    told.
+    """
     kind: Literal["measured", "simulated"]
     unit: str
     sizes: list[int]

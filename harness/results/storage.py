@@ -1,5 +1,6 @@
-"""A run's directory: result.json, ranks.npz (each rank's time per phase), pids.json and, where
-there are external ranks, rendezvous.json. That of `emucoll ett`: result.json and ett.html.
+"""A run's directory: result.json, ranks.npz (each rank's time per phase), recording.npz (see
+`harness.results.recording`), pids.json and, where there are external ranks, rendezvous.json. That
+of `emucoll ett`: result.json and ett.html.
 
 Files appear whole or not at all: they are written beside their place and renamed. result.json comes
 last, so where it is, the others belong to it. What the system refuses is a UsageError with its
@@ -25,6 +26,7 @@ from harness.results.schema import EttResult, RunResult
 
 RESULT_FILE = "result.json"
 RANKS_FILE = "ranks.npz"
+RECORDING_FILE = "recording.npz"
 PIDS_FILE = "pids.json"
 RENDEZVOUS_FILE = "rendezvous.json"
 PICTURE_FILE = "ett.html"
@@ -76,7 +78,14 @@ def check_writable(directory: str | os.PathLike[str]) -> None:
         with probe.open("wb") as file:
             file.write(b"?")
         probe.unlink()
-        for name in (RESULT_FILE, RANKS_FILE, PIDS_FILE, RENDEZVOUS_FILE, *_PICTURES):
+        for name in (
+            RESULT_FILE,
+            RANKS_FILE,
+            RECORDING_FILE,
+            PIDS_FILE,
+            RENDEZVOUS_FILE,
+            *_PICTURES,
+        ):
             (path / name).unlink(missing_ok=True)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         _remove(probe)

@@ -86,7 +86,12 @@ def test_every_key_of_the_contract_is_there(
     assert kept == decode(ended.out, RunResult)
     assert {len(each) for each in times.values()} == {65}
     assert np.mean(times["total"]) == pytest.approx(document["mean_total_s"])
-    assert sorted(path.name for path in out.iterdir()) == ["pids.json", "ranks.npz", "result.json"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "pids.json",
+        "ranks.npz",
+        "recording.npz",
+        "result.json",
+    ]
     pids = json.loads((out / "pids.json").read_text())
     assert len(pids["workers"]) == 2
     assert isinstance(pids[server], int)

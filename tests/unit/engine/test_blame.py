@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.control.messages import NO_PEER, PEER_ALL, PEER_ROOT, PEER_STORE
+from emucoll.spans import NO_PEER, PEER_ALL, PEER_ROOT, PEER_STORE
 from harness.engine.diagnose import Wait, blame
 
 RING = "bootstrap.ring"
