@@ -96,13 +96,23 @@ class _Points(NamedTuple):
         return _Points(n, values, off)
 
 
-def growth(sizes: Sequence[int], samples: Sequence[Sequence[float]]) -> Growth:
-    """Of what was measured at each of `sizes`, once or several times: `samples`, none below 0."""
+def growth(
+    sizes: Sequence[int],
+    samples: Sequence[Sequence[float]],
+    off: Sequence[float] | None = None,
+) -> Growth:
+    """Of what was measured at each of `sizes`, once or several times: `samples`, none below 0.
+
+    `off` is for each of `sizes` the relative standard error of its mean, where that is known: of
+    counted samples 1/√count. It stands in for what repetitions show. At a size where nothing was
+    counted (infinity is a fit `off`) there may be too little to be seen: where something was
+    counted at a larger one, such a size is left out.
+    """
     if not any(value for each in samples for value in each):
         return Growth("nothing")
-    if len(set(sizes)) < FEWEST_SIZES:
+    points = _repeated(sizes, samples) if off is None else _told(sizes, samples, off)
+    if len(points.n) < FEWEST_SIZES:
         return Growth("not enough evidence")
-    points = _points(sizes, samples)
     if np.any(points.values <= 0):
         return Growth("none fits")
     exponent = _exponent(points)
@@ -116,7 +126,27 @@ def growth(sizes: Sequence[int], samples: Sequence[Sequence[float]]) -> Growth:
     return Growth("law", tuple(fits), _slope(points) if fits[0].law == CONSTANT else exponent)
 
 
-def _points(sizes: Sequence[int], samples: Sequence[Sequence[float]]) -> _Points:
+def _told(
+    sizes: Sequence[int], samples: Sequence[Sequence[float]], off: Sequence[float]
+) -> _Points:
+    """Means, and how far these may be off: by what the caller knows of each."""
+    by_size: dict[int, list[tuple[float, float, int]]] = {}
+    for size, each, relative in zip(sizes, samples, off, strict=True):
+        sum_ = float(np.sum(each))
+        by_size.setdefault(size, []).append((sum_, sum_ and sum_ * relative, len(each)))
+    largest = max(size for size, told in by_size.items() if any(each[0] for each in told))
+    rows = []
+    for size, told in sorted(by_size.items()):
+        sums, errors, counts = np.array(told, dtype=float).T
+        if sum_ := np.sum(sums):
+            rows.append((size, sum_ / np.sum(counts), np.sqrt(np.sum(errors**2)) / sum_))
+        elif size > largest:
+            rows.append((size, 0.0, 0.0))
+    n, values, known = np.array(rows, dtype=float).T
+    return _Points(n, values, np.hypot(known, SYSTEMATIC))
+
+
+def _repeated(sizes: Sequence[int], samples: Sequence[Sequence[float]]) -> _Points:
     """Means, and how far these may be off: by what repetitions of all sizes together show."""
     by_size: dict[int, list[float]] = {}
     for size, each in zip(sizes, samples, strict=True):

@@ -107,3 +107,50 @@ def test_the_order_of_sizes_does_not_matter() -> None:
     there, back = growth(SIZES, samples), growth(SIZES[::-1], samples[::-1])
     assert there.exponent == back.exponent
     assert [fit.law for fit in there.fits] == [fit.law for fit in back.fits]
+
+
+def counted(means: list[float], seed: int) -> tuple[list[list[float]], list[float]]:
+    """Counts of samples, and how far each is off."""
+    seen = np.random.default_rng(seed).poisson(means)
+    return [[float(count)] for count in seen], [count**-0.5 if count else np.inf for count in seen]
+
+
+def test_few_samples_say_less_than_many() -> None:
+    """Growing as n, from 20 counts (22 % off) to 320: noise that one number for all has not."""
+    draws = [
+        growth(SIZES, *counted([20 * n / SIZES[0] for n in SIZES], seed)) for seed in range(40)
+    ]
+    assert sum("n" in {fit.law for fit in told.fits} for told in draws) >= 36
+    exponents = [told.exponent for told in draws if told.exponent is not None]
+    assert sum(each.low - 0.005 <= 1 <= each.high + 0.005 for each in exponents) >= 36
+
+
+def test_what_is_known_stands_in_for_what_repetitions_show() -> None:
+    samples = noisy(series("n", 0.1), 2, 1)
+    few, many = (growth(SIZES, samples, [off] * len(SIZES)).exponent for off in (0.2, 0.0))
+    assert few is not None
+    assert many is not None
+    assert few.high - few.low > 3 * (many.high - many.low)
+
+
+def test_a_size_at_which_nothing_was_counted_is_left_out() -> None:
+    seen = [[0.0], [4.0], [8.0], [16.0], [32.0], [64.0]]
+    off = [np.inf, *(each[0] ** -0.5 for each in seen[1:])]
+    without = growth(SIZES, seen[1:], off[1:])
+    assert growth((64, *SIZES), seen, off) == without
+    assert without.fits[0].law == "n"
+    assert growth((64, *SIZES), seen).answer == "none fits"
+    assert growth(SIZES, seen[:5], off[:5]).answer == "not enough evidence"
+
+
+def test_what_was_counted_no_more_at_the_largest_size_has_no_law() -> None:
+    assert growth((*SIZES, 4096), [[4.0]] * 5 + [[0.0]], [0.5] * 6).answer == "none fits"
+
+
+def test_a_size_that_is_given_twice_is_known_better() -> None:
+    samples = noisy(series("n", 0.0), 1, 2)
+    once = growth(SIZES, samples, [0.1] * 5).exponent
+    twice = growth(SIZES * 2, samples * 2, [0.1] * 10).exponent
+    assert once is not None
+    assert twice is not None
+    assert twice.high - twice.low < 0.8 * (once.high - once.low)
