@@ -100,6 +100,13 @@ class Trace:
         return _Within(self, prefix)
 
 
+class Unmetered(Trace):
+    """The same without CPU: in virtual time this thread's says nothing of a rank's."""
+
+    def switch(self, phase: int) -> None:
+        """Nothing to read."""
+
+
 class _Within(Trace):
     """See Trace.within."""
 

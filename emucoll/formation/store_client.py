@@ -59,6 +59,21 @@ def _requests_of_many(keys: tuple[bytes, ...]) -> tuple[bytes, bytes]:
     return wait_request(keys), multi_get_request(keys)
 
 
+@lru_cache(maxsize=4)
+def _values(answer: bytes, keys: tuple[bytes, ...], value_bytes: int) -> bytes:
+    """What MULTI_GET brought, without the lengths: all ranks get the same."""
+    rows = np.frombuffer(answer, dtype=np.uint8).reshape(len(keys), LENGTH_BYTES + value_bytes)
+    length = np.frombuffer(value_bytes.to_bytes(LENGTH_BYTES, "little"), dtype=np.uint8)
+    wrong = np.flatnonzero((rows[:, :LENGTH_BYTES] != length).any(axis=1))
+    if len(wrong):
+        its = value_length(rows[wrong[0], :LENGTH_BYTES].tobytes())
+        raise RemoteProtocolError(
+            f"the store answered MULTI_GET with {its} bytes of {keys[wrong[0]]!r}, not "
+            f"{value_bytes}"
+        )
+    return rows[:, LENGTH_BYTES:].tobytes()
+
+
 class StoreClient:
     """One client connection to a TCPStore."""
 
@@ -131,16 +146,7 @@ class StoreClient:
             if not len(piece):
                 raise RemoteProtocolError(f"the store left after {len(came)} bytes of MULTI_GET")
             came += piece
-        rows = np.frombuffer(came, dtype=np.uint8).reshape(len(keys), stride)
-        length = np.frombuffer(value_bytes.to_bytes(LENGTH_BYTES, "little"), dtype=np.uint8)
-        wrong = np.flatnonzero((rows[:, :LENGTH_BYTES] != length).any(axis=1))
-        if len(wrong):
-            its = value_length(rows[wrong[0], :LENGTH_BYTES].tobytes())
-            raise RemoteProtocolError(
-                f"the store answered MULTI_GET with {its} bytes of {keys[wrong[0]]!r}, not "
-                f"{value_bytes}"
-            )
-        return rows[:, LENGTH_BYTES:].tobytes()
+        return _values(bytes(came), keys, value_bytes)
 
     async def _wait(self, keys: tuple[bytes, ...], request: bytes | None = None) -> None:
         self._trace.requests += 1

@@ -66,11 +66,13 @@ class StoreState(Generic[Client]):
     """One store. Clients are known by tokens of the caller's, anything hashable."""
 
     __slots__ = (
+        "_last_keys",
         "_last_reply",
-        "_last_values",
+        "_last_version",
         "_limits",
         "_queues",
         "_values",
+        "_version",
         "_waiting",
         "_waits",
         "requests",
@@ -95,9 +97,14 @@ class StoreState(Generic[Client]):
         # Who waits for a key, in order of arrival, and how often it named the key; none empty.
         self._waiting: dict[bytes, dict[Client, int]] = {}
         self._waits: dict[Client, _Wait] = {}
-        self._last_values: list[bytes | bytearray] | None = None
+        self._version = 0
+        """Another one whenever a value may be."""
+        self._last_keys: Sequence[bytes] | None = None
+        self._last_version = -1
         self._last_reply = b""
-        """To the last MULTI_GET of many, and the values that it holds."""
+        """To the last MULTI_GET of many, its keys, and when it was: ranks ask for the same
+        thousand.
+        """
 
     def handle(self, client: Client, request: Request) -> bytes:
         """Do what a client asks; return what it is to be sent now, nothing for b"".
@@ -106,7 +113,10 @@ class StoreState(Generic[Client]):
         value that is no number. Nothing has changed then.
         """
         self.requests += 1
-        return _HANDLERS[request[0]](self, client, request)
+        op = request[0]
+        if op in _CHANGING:
+            self._version += 1
+        return _HANDLERS[op](self, client, request)
 
     def disconnect(self, client: Client) -> None:
         """Forget what a client waits for, if anything. What it has written remains."""
@@ -216,16 +226,23 @@ class StoreState(Generic[Client]):
         return _EMPTY_VALUE if value is None else pack_length(len(value)) + value
 
     def _multi_get(self, client: Client, request: Request) -> bytes:
-        values = [self._values.get(key, b"") for key in request.keys]
-        if values == self._last_values:  # ranks ask for the same thousand: one reply for all
+        if self._is_as_before(request.keys):
             return self._last_reply
+        values = [self._values.get(key, b"") for key in request.keys]
         parts: list[bytes | bytearray] = []
         for value in values:
             parts += (pack_length(len(value)), value)
         reply = b"".join(parts)
-        if len(values) >= _MANY and all(type(value) is bytes for value in values):
-            self._last_values, self._last_reply = values, reply
+        if len(values) >= _MANY and all(map(self._values.__contains__, request.keys)):
+            self._last_keys, self._last_version = request.keys, self._version
+            self._last_reply = reply
         return reply
+
+    def _is_as_before(self, keys: Sequence[bytes]) -> bool:
+        """Were these the keys of the last MULTI_GET of many, which all had values, and has nothing
+        changed since?
+        """
+        return self._version == self._last_version and keys == self._last_keys
 
     def _compare_set(self, client: Client, request: Request) -> bytes:
         key = request.keys[0]
@@ -289,6 +306,8 @@ class StoreState(Generic[Client]):
         return _READY if all(map(self._exists, request.keys)) else _NOT_READY
 
     def _wait(self, client: Client, request: Request) -> bytes:
+        if self._is_as_before(request.keys):
+            return _STOP_WAITING
         values, queues = self._values, self._queues
         missing = [key for key in request.keys if key not in values and key not in queues]
         if not missing:
@@ -350,6 +369,21 @@ _BY_OP: Final[dict[Op, Callable[[Any, Any, Request], bytes]]] = {
     Op.QUEUE_LEN: StoreState._queue_len,
     Op.LIST_KEYS: StoreState._list_keys,
     Op.BARRIER: StoreState._barrier,
+}
+_CHANGING: Final = frozenset(int(op) for op in Op) - {
+    int(op)
+    for op in (
+        Op.VALIDATE,
+        Op.GET,
+        Op.CHECK,
+        Op.WAIT,
+        Op.GETNUMKEYS,
+        Op.MULTI_GET,
+        Op.CANCEL_WAIT,
+        Op.PING,
+        Op.QUEUE_LEN,
+        Op.LIST_KEYS,
+    )
 }
 _HANDLERS: Final = tuple(_BY_OP[op] for op in Op)  # by opcode; to hash an Op is slow
 

@@ -32,6 +32,11 @@ from harness.report.progress import Progress
 @click.option("--seed", type=int, default=1, metavar="S", help="Of what is drawn [1].")
 @click.option("--deadline", "deadline_s", type=TIME, default="600s", metavar="T",
               help="Of each run [600s].")  # fmt: skip
+@click.option(
+    "--sample/--no-sample",
+    default=True,
+    help="See by samples which functions take the CPU, in one run more of each size [yes].",
+)
 @click.option("--out", metavar="DIR", help="Keep the result here.")
 @click.option(
     "--json", "as_json", is_flag=True, help="One JSON document on stdout (emucoll.profile/1)."

@@ -5,7 +5,7 @@ storage.
 import asyncio
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import msgspec
@@ -192,9 +192,13 @@ def place(layout: Layout) -> Placement:
     return Placement(tuple(shares), layout.window if holds_back else None)
 
 
-def run(spec: Spec, progress: Progress) -> RunResult:
-    """Run it. Raises UsageError (PreflightRefused among them) for what cannot be run; all else is
-    in the result.
+def run(
+    spec: Spec, progress: Progress, on_pids: Callable[[dict[str, int]], None] = lambda _: None
+) -> RunResult:
+    """Run it. `on_pids` hears the ids of its processes, by name, before any rank starts.
+
+    Raises UsageError (PreflightRefused among them) for what cannot be run; all else is in the
+    result.
     """
     refuse_impossible(spec)
     machine = read_machine()
@@ -219,7 +223,7 @@ def run(spec: Spec, progress: Progress) -> RunResult:
     charged = charges(spec)
     kernel = KernelMemory()
     before = cpu_s()
-    watch = _Watch(spec, layout, progress, kernel)
+    watch = _Watch(spec, layout, progress, kernel, on_pids)
     keep_store = keeps_its_store(spec, machine)
     if plan_of(spec).front is not None and not keep_store:
         text = (
@@ -304,9 +308,15 @@ class _Watch:
     """What the controller calls while the run is on: progress, process ids, kernel memory."""
 
     def __init__(
-        self, spec: Spec, layout: Layout, progress: Progress, kernel: KernelMemory
+        self,
+        spec: Spec,
+        layout: Layout,
+        progress: Progress,
+        kernel: KernelMemory,
+        on_pids: Callable[[dict[str, int]], None],
     ) -> None:
         self._spec = spec
+        self._on_pids = on_pids
         self._layout = layout
         self._progress = progress
         self._kernel = kernel
@@ -318,6 +328,7 @@ class _Watch:
         """Tell the process ids, on stderr and in the output folder."""
         text = ", ".join(f"{name} {pid}" for name, pid in pids.items())
         self._progress.note(f"process ids: {text}")
+        self._on_pids(pids)
         if self._spec.out is not None:
             workers = [pid for name, pid in pids.items() if name.startswith("worker")]
             own = os.getpid()

@@ -32,7 +32,7 @@ from emucoll.sim.network import Serial, VirtualNetwork, VirtualWorld
 from emucoll.sim.path import Path
 from emucoll.sim.rounds import Noise, wires
 from emucoll.spans import SpanLog, peer_number
-from emucoll.trace import IDLE, Timed, Trace
+from emucoll.trace import IDLE, Timed, Unmetered
 from emucoll.wire.nccl import UniqueId, root_ranks
 from harness.clusters import Setting, find_cluster, in_order
 from harness.control import messages as m
@@ -86,7 +86,7 @@ class VirtualRun:
             if isinstance(each, HostFault) and each.what == "slow"
         }
         self.plan = plan_of(spec)
-        self.trace = Trace(spec.nranks, self.loop.time)
+        self.trace = Unmetered(spec.nranks, self.loop.time)
         if spec.is_recorded:
             self.trace.spans = SpanLog(spec.nranks)
         if path is not None:

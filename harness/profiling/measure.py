@@ -32,9 +32,14 @@ Series: TypeAlias = dict[Metric, dict[int, list[float]]]
 """By metric and size, one value a repeat."""
 
 
-def measure(spec: ProfileSpec, progress: Callable[[str, float], None]) -> Series:
-    """Run all sizes in turns. Raises RunFailed."""
+def measure(
+    spec: ProfileSpec, progress: Callable[[str, float], None]
+) -> tuple[Series, dict[int, float]]:
+    """Run all sizes in turns; also how long the last run of each took, seconds. Raises
+    RunFailed.
+    """
     series: Series = {}
+    totals_s: dict[int, float] = {}
     total, done = spec.repeat * sum(spec.n), 0
     for repeat in range(spec.repeat):
         for n in spec.n:
@@ -45,8 +50,9 @@ def measure(spec: ProfileSpec, progress: Callable[[str, float], None]) -> Series
                 raise RunFailed(result)
             for metric, value in values_of(of_run, result).items():
                 series.setdefault(metric, {}).setdefault(n, []).append(value)
+            totals_s[n] = result.total_s or 0.0
             done += n
-    return series
+    return series, totals_s
 
 
 def values_of(spec: Spec, result: RunResult) -> dict[Metric, float]:

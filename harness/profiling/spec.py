@@ -39,6 +39,8 @@ class ProfileSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Of each AllGather, in the runs here."""
     seed: int = 1
     deadline_s: float = 600.0
+    sample: bool = True
+    """See in which functions the CPU goes, in a run more of each size."""
     out: str | None = None
 
     def run_of(self, n: int) -> Spec:

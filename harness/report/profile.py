@@ -12,6 +12,8 @@ from harness.results.profile import Finding, Growing, Link, ProfileResult
 from harness.results.storage import RESULT_FILE
 
 _NONE = "-"
+_SHOWN = 12
+"""Functions; the JSON has all."""
 _UNITS = {"cpu": "s", "wait": "s", "memory": "B"}
 
 
@@ -22,7 +24,8 @@ def render_profile(result: ProfileResult) -> str:
         _head(result),
         _findings(result.findings),
         _path(result.critical_path),
-        _figures(result.figures),
+        _figures([each for each in result.figures if each.function is None]),
+        _functions([each for each in result.figures if each.function is not None]),
         [line for each in result.warnings for line in wrapped(f"WARNING {each.code}: {each.text}")],
         _what_it_cannot_tell(),
         kept(None if result.spec is None else result.spec.out, RESULT_FILE),
@@ -33,7 +36,10 @@ def render_profile(result: ProfileResult) -> str:
 def _verdict(result: ProfileResult) -> list[str]:
     if result.verdict is None:
         return ["# no verdict"]
-    return wrapped(f"VERDICT {printable(result.verdict.text)}")
+    lines = wrapped(f"VERDICT {printable(result.verdict.text)}")
+    if result.fastest_growing is not None:
+        lines += wrapped(f"FASTEST GROWING {printable(result.fastest_growing.text)}")
+    return lines
 
 
 def _head(result: ProfileResult) -> list[str]:
@@ -122,6 +128,21 @@ def _figures(figures: Sequence[Growing]) -> list[str]:
             )
         )
     return align(_flush(rows, (0, 1, 2, 5, 6)))
+
+
+def _functions(figures: Sequence[Growing]) -> list[str]:
+    """What functions take by themselves, the most at the target first."""
+    if not figures:
+        return []
+    rows: list[tuple[str, ...]] = [
+        ("role", "function", "smallest", "largest", "law", "exponent", "at target")
+    ]
+    for each in sorted(figures, key=lambda each: -(each.at_target or each.values[-1]))[:_SHOWN]:
+        values = (f"{value:.3g} s" for value in (each.values[0], each.values[-1]))
+        at_target = _NONE if each.at_target is None else f"{each.at_target:.3g} s"
+        function = printable(each.function or "")
+        rows.append((each.entity, function, *values, each.law, _exponent(each), at_target))
+    return ["# own CPU of functions, by samples", *align(_flush(rows, (0, 1, 4, 5)))]
 
 
 def _flush(rows: Sequence[tuple[str, ...]], left: Sequence[int]) -> list[tuple[str, ...]]:

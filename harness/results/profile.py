@@ -80,6 +80,8 @@ class ProfileResult(Document, kw_only=True, tag="emucoll.profile/1"):
     spec: ProfileSpec | None = None  # type: ignore[assignment]
 
     verdict: Finding | None = None
+    fastest_growing: Finding | None = None
+    """Of the findings the one that grows fastest, where that is not the verdict."""
     findings: list[Finding] = msgspec.field(default_factory=list)
     figures: list[Growing] = msgspec.field(default_factory=list)
     critical_path: list[Link] = msgspec.field(default_factory=list)

@@ -9,9 +9,7 @@ from typing import ClassVar
 import msgspec
 
 from emucoll.errors import UsageError
-from harness.results.storage import save_file
-
-SAMPLES_FILE = "samples.json"
+from harness.results.storage import SAMPLES_FILE, save_file
 
 
 class Sampled(msgspec.Struct, frozen=True, kw_only=True):

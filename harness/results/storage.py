@@ -27,6 +27,7 @@ from harness.results.schema import EttResult, RunResult
 RESULT_FILE = "result.json"
 RANKS_FILE = "ranks.npz"
 RECORDING_FILE = "recording.npz"
+SAMPLES_FILE = "samples.json"
 PIDS_FILE = "pids.json"
 RENDEZVOUS_FILE = "rendezvous.json"
 PICTURE_FILE = "ett.html"
@@ -82,6 +83,7 @@ def check_writable(directory: str | os.PathLike[str]) -> None:
             RESULT_FILE,
             RANKS_FILE,
             RECORDING_FILE,
+            SAMPLES_FILE,
             PIDS_FILE,
             RENDEZVOUS_FILE,
             *_PICTURES,

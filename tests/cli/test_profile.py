@@ -1,110 +1,20 @@
 """`emucoll profile`: planted bottlenecks are named first, what cannot be profiled is refused."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.cli.command import Commands
+from tests.cli.command import CHECKOUT, Commands
 
 SIZES = "-np", "16,32,64,128,256"
-FLAGS = *SIZES, "--repeat", 1, "--steps", 4, "--cluster", "h100-roce-98k", "--json"
-
-PLANTED = '''
-from emucoll.formation.store_client import StoreClient
-from emucoll.formation.tcpstore import TcpStoreRing
-from emucoll.formation.base import accept_bootstrap, connect_bootstrap
-from emucoll.wire.address import pack_address, unpack_address, ADDRESS_BYTES
-
-
-class Staggered(TcpStoreRing):
-    """Each rank waits 10 ms longer than the one before."""
-
-    async def form(self, rank, job):
-        with rank.span("bootstrap.delay"):
-            await rank.clock.sleep(0.01 * rank.rank)
-        return await super().form(rank, job)
-
-
-class Mesh(TcpStoreRing):
-    """Each rank connects to all before it."""
-
-    async def form(self, rank, job):
-        ring = await super().form(rank, job)
-        with rank.span("bootstrap.mesh"):
-            store = await StoreClient.open(rank, job)
-            comm, listener = job.comm.encode(), rank.network.listen()
-            await store.set(b"%s-mesh-%d" % (comm, rank.rank), pack_address(listener.address))
-            for other in range(rank.rank):
-                key = b"%s-mesh-%d" % (comm, other)
-                address = unpack_address(await store.get(key, ADDRESS_BYTES))
-                (await connect_bootstrap(rank, address, job)).close()
-            for _ in range(rank.rank + 1, job.nranks):
-                (await accept_bootstrap(rank, listener, job)).close()
-            listener.close()
-            store.close()
-        return ring
-'''
-
-
-@pytest.fixture
-def planted(tmp_path: Path) -> Path:
-    (tmp_path / "planted.py").write_text(PLANTED)
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("formation", "target", "entity", "phase", "resource", "laws"),
-    [
-        pytest.param(
-            "Staggered", 512, "rank", "bootstrap.delay", "wait", {"n"}, marks=pytest.mark.scale
-        ),
-    ],
-)
-def test_what_was_planted_is_named_first(
-    emucoll: Commands,
-    planted: Path,
-    formation: str,
-    target: int,
-    entity: str,
-    phase: str,
-    resource: str,
-    laws: set[str],
-    bounded_scale: bool,
-) -> None:
-    if bounded_scale:
-        pytest.skip("half a minute")
-    told = emucoll(
-        "profile", "--formation", f"planted:{formation}", "--target", target, *FLAGS, cwd=planted
-    )
-    assert told.exit_code == 0
-    verdict = told.document["verdict"]
-    assert (verdict["entity"], verdict["phase"], verdict["resource"]) == (entity, phase, resource)
-    assert verdict["law"] in laws
-    assert verdict["low"] - 0.15 <= (2 if resource == "cpu" else 1) <= verdict["high"] + 0.15
-    assert verdict["share_at_target"] > 0.4
-    assert told.document["findings"][0] == verdict
-
-
-@pytest.mark.scale
-def test_connections_of_a_mesh_grow_with_the_square(
-    emucoll: Commands, planted: Path, bounded_scale: bool
-) -> None:
-    if bounded_scale:
-        pytest.skip("a minute")
-    told = emucoll("profile", "--formation", "planted:Mesh", "--target", 512, *FLAGS, cwd=planted)
-    [figure] = [
-        each
-        for each in told.document["figures"]
-        if (each["entity"], each["resource"]) == ("rank", "connections")
-    ]
-    assert figure["law"] == "n²"
-    assert figure["at_target"] == pytest.approx(512 * 511 / 2, rel=0.05)
+FLAGS = *SIZES, "--repeat", 1, "--steps", 4, "--no-sample", "--json"
 
 
 def test_the_table_begins_with_the_verdict(emucoll: Commands, tmp_path: Path) -> None:
     told = emucoll(
         "profile", "--plan", "nccl-2.22.3", *SIZES, "--target", 512, "--repeat", 1, "--steps", 2,
-        "--out", tmp_path / "kept",
+        "--no-sample", "--out", tmp_path / "kept",
     )  # fmt: skip
     assert told.exit_code == 0
     text = told.out.decode()
@@ -112,6 +22,11 @@ def test_the_table_begins_with_the_verdict(emucoll: Commands, tmp_path: Path) ->
     assert (tmp_path / "kept" / "result.json").exists()
     rows = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert rows[0].split()[:2] == ["rank", "bootstrap.delay"]
+    kept = json.loads((tmp_path / "kept" / "result.json").read_bytes())
+    place, _, name = kept["verdict"]["location"].partition(" in ")
+    file, _, line = place.rpartition(":")
+    assert (file, name) == ("emucoll/formation/nccl.py", "NcclRoot.form")
+    assert "bootstrap.delay" in (CHECKOUT / file).read_text().splitlines()[int(line) - 1]
 
 
 @pytest.mark.parametrize(
