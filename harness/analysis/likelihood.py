@@ -25,6 +25,8 @@ _WEIGHTS = _EVENLY / _EVENLY.sum() / 2 + _IN_LOGARITHM / _IN_LOGARITHM.sum() / 2
 """Half the odds for shares between 0 and 1, half for ones that are small, however small."""
 _NORMAL = np.array([-1.64, -0.67, 0.0, 0.67, 1.64])
 """Five values that stand for a normal distribution."""
+_NEGLIGIBLE = 20.0
+"""So much less in the logarithm: even of all ways together it would not count."""
 FEWEST_FREEDOM, MOST_FREEDOM = 2, 20
 """Of the noise: a guess counts as known from three values, and no noise as known better than from
 20, since what no repetition shows is a guess.
@@ -102,8 +104,10 @@ def range_at(
         logs.append((likely.logs - np.log(len(likely.logs))).ravel())
         said.append((likely.levels + there).ravel())
     off = _NORMAL / np.sqrt(np.sum(1 / seen.off**2))  # of the level
-    weights = np.repeat(np.concatenate(logs), len(off))
-    values = (np.concatenate(said)[:, None] + off).ravel()
+    weights, values = np.concatenate(logs), np.concatenate(said)
+    counts = weights > weights.max() - _NEGLIGIBLE
+    weights = np.repeat(weights[counts], len(off))
+    values = (values[counts, None] + off).ravel()
     order = np.argsort(values)
     sums = np.cumsum(np.exp(weights[order] - weights.max()))
     wanted = np.array([(1 - odds) / 2, 0.5, (1 + odds) / 2]) * sums[-1]
