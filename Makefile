@@ -3,7 +3,7 @@
 #   make demo          98,304 ranks: TCPStore formation, pipelined ring AllGather; result in out/demo
 #   make test          unit, conformance, agreement and command-line tests
 #   make test-scale    thousands of ranks (SCALE=ci: a bounded part)
-#   make test-interop  against the real NCCL and PyTorch (SCALE=ci: likewise)
+#   make test-interop  against the real NCCL, PyTorch and Extra-P (SCALE=ci: likewise)
 #   make lint          ruff, mypy --strict, import-linter
 #   make bench         what emucoll reaches of what the kernel allows, as ratios (about 5 minutes)
 #   make clean         removes .venv and everything that was built or measured here

@@ -2,20 +2,33 @@
 
 A law is a constant and one growing term, both with factors of 0 or more. Each is fitted to all
 sizes but one and asked for that one; whose answers are the closest is the best, if it also fits all
-sizes as well as chance lets it. What fits about as well stands beside it: sizes that cannot tell
-two laws apart must not choose between them. The exponent is that of `constant + factor nᵖ`, with
-all p that fit nearly as well as the best: an interval that needs no law. Laws for what has no noise
-are in `harness.analysis.laws`. Pure.
+sizes as well as chance lets it, and is likelier than what is no law: any power, a step, two
+terms. What fits about as well stands beside it: sizes that cannot tell two laws apart must not
+choose between them. The exponent is that of `constant + factor nᵖ`, with all p that fit nearly as
+well as the best: an interval that needs no law. What is said of larger sizes has a range: what laws
+and all that is no law say, as likely as each is. Laws for what has no noise are in
+`harness.analysis.laws`. Pure.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from harness.analysis.likelihood import (
+    Seen,
+    Ways,
+    evidence,
+    of_two,
+    powers,
+    range_at,
+    steps,
+    with_constant,
+)
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 CONSTANT = "constant"
@@ -36,6 +49,10 @@ UNREPEATED = 0.05
 _ODDS = 0.99
 """A law is dropped that chance would make fit better so often."""
 _INTERVAL = 0.95
+_RANGE = 0.9
+"""Of what is said of larger sizes: the odds that the truth lies within."""
+_EXPECTED = (1.0, 0.3, 0.3)
+"""How often a power, a step and two terms are expected for each time that a law is."""
 _TOLD_APART = 4.0
 """A law whose χ² is larger by so much than the best one's is the worse one."""
 _POWERS = np.round(np.arange(-1.0, 4.005, 0.01), 2)
@@ -70,6 +87,30 @@ class Exponent(NamedTuple):
     high: float
 
 
+class _Points(NamedTuple):
+    """One value for each size."""
+
+    n: Floats
+    values: Floats
+    off: Floats
+    """Relative: how far each may be off."""
+    freedom: float
+    """From how many values more than needed that is known."""
+
+    def without(self, index: int) -> "_Points":
+        """All but one."""
+        n, values, off = (np.delete(each, index) for each in self[:3])
+        return _Points(n, values, off, self.freedom)
+
+
+class Extrapolated(NamedTuple):
+    """What is said of a size: 90 % of what is likely lies between `low` and `high`."""
+
+    low: float
+    value: float
+    high: float
+
+
 @dataclass(frozen=True)
 class Growth:
     """What sizes and values tell."""
@@ -81,19 +122,23 @@ class Growth:
     """
     exponent: Exponent | None = None
     """None: unknown, or nothing of that form fits."""
+    _points: _Points | None = field(default=None, repr=False, compare=False)
 
+    def at(self, n: float) -> Extrapolated | None:
+        """What it says of `n` ranks: the best law or, where none fits, the middle of the range.
 
-class _Points(NamedTuple):
-    """One value for each size."""
-
-    n: Floats
-    values: Floats
-    off: Floats
-    """Relative: how far each may be off."""
-
-    def without(self, index: int) -> "_Points":
-        n, values, off = (np.delete(each, index) for each in self)
-        return _Points(n, values, off)
+        The range is what laws, powers, steps and sums of two laws say, each as likely as what was
+        measured makes it. What did not show at all at the sizes measured is not in it. None: there
+        is nothing to tell it from.
+        """
+        if self._points is None:
+            return None
+        seen = _seen(self._points)
+        here = _families(self._points.n, self._points.n)
+        there = _families(np.array([n], dtype=float), self._points.n)
+        low, middle, high = range_at(list(zip(here, there, strict=True)), seen, _RANGE)
+        value = self.fits[0].at(n) if self.fits else middle
+        return Extrapolated(min(low, value), value, max(high, value))
 
 
 def growth(
@@ -116,14 +161,29 @@ def growth(
     if np.any(points.values <= 0):
         return Growth("none fits")
     exponent = _exponent(points)
+    fits = _fits(points)
+    if not fits:
+        return Growth("none fits", exponent=exponent, _points=points)
+    if fits[0].law == CONSTANT:
+        exponent = _slope(points)
+    return Growth("law", fits, exponent, points)
+
+
+def _fits(points: _Points) -> tuple[Fit, ...]:
+    """The best law first, then those that are as good; none, if what is no law is likelier."""
     fitting = [fit for law in TERMS if (fit := _fitting(law, points)) is not None]
     if not fitting:
-        return Growth("none fits", exponent=exponent)
+        return ()
     least = min(chi for _, chi in fitting)
     by_error = sorted(fitting, key=lambda each: each[0].error)
     fits = [fit for fit, chi in by_error if fit is by_error[0][0] or chi <= least + _TOLD_APART]
     fits.sort(key=lambda fit: fit.law != CONSTANT)  # what chance would make grow so does not grow
-    return Growth("law", tuple(fits), _slope(points) if fits[0].law == CONSTANT else exponent)
+    *laws, power, step, pair = _families(points.n, points.n)
+    seen = _seen(points)
+    (likely,) = evidence(laws[list(TERMS).index(fits[0].law)], seen)
+    others = zip((power, step, pair), _EXPECTED, strict=True)
+    no_law = [_mean(evidence(ways, seen)) + np.log(odds) for ways, odds in others]
+    return tuple(fits) if likely >= max(no_law) else ()
 
 
 def _told(
@@ -143,7 +203,7 @@ def _told(
         elif size > largest:
             rows.append((size, 0.0, 0.0))
     n, values, known = np.array(rows, dtype=float).T
-    return _Points(n, values, np.hypot(known, SYSTEMATIC))
+    return _Points(n, values, np.hypot(known, SYSTEMATIC), np.inf)
 
 
 def _repeated(sizes: Sequence[int], samples: Sequence[Sequence[float]]) -> _Points:
@@ -163,7 +223,31 @@ def _repeated(sizes: Sequence[int], samples: Sequence[Sequence[float]]) -> _Poin
         )
         noise = float(np.sqrt(squares / freedom))
     off = np.sqrt(noise**2 / counts + SYSTEMATIC**2)
-    return _Points(np.array(known, dtype=float), values, off)
+    return _Points(np.array(known, dtype=float), values, off, freedom)
+
+
+def _seen(points: _Points) -> Seen:
+    return Seen(points.values, points.off, points.freedom)
+
+
+def _families(n: Floats, sizes: Floats) -> list[Ways]:
+    """At `n`, of what was measured at `sizes`: each law as `TERMS` has them, powers, steps and sums
+    of two laws.
+    """
+    largest = sizes[-1:]
+    shapes = {law: term(n) / term(largest) for law, term in TERMS.items() if law != CONSTANT}
+    laws = {CONSTANT: np.ones_like(n)} | shapes
+    return [
+        *(with_constant([laws[law]]) for law in TERMS),
+        powers(n, float(largest[0])),
+        steps(n, sizes),
+        of_two(list(shapes.values())),
+    ]
+
+
+def _mean(logs: Floats) -> float:
+    """The logarithm of the mean of what these are logarithms of."""
+    return float(np.logaddexp.reduce(logs) - np.log(len(logs)))
 
 
 def _fitting(law: str, points: _Points) -> tuple[Fit, float] | None:
@@ -172,7 +256,7 @@ def _fitting(law: str, points: _Points) -> tuple[Fit, float] | None:
     constant, factor = (float(each) for each in _fit(term, points))
     chi = float(_chi(constant + factor * term, points))
     parameters = 1 if law == CONSTANT else 2
-    if chi > _most_chi(_ODDS, len(points.n) - parameters):
+    if chi > _most_chi(_ODDS, len(points.n) - parameters, points.freedom):
         return None
     errors = []
     for index in range(len(points.n)):
@@ -183,11 +267,17 @@ def _fitting(law: str, points: _Points) -> tuple[Fit, float] | None:
     return Fit(law, constant, factor, float(np.sqrt(np.mean(np.square(errors))))), chi
 
 
-@lru_cache(maxsize=64)
-def _most_chi(odds: float, freedom: int) -> float:
-    """Below it lies χ² of so many degrees of freedom, with these odds."""
-    from scipy.stats import chi2  # 60 MiB: for those alone who ask
+@lru_cache(maxsize=256)
+def _most_chi(odds: float, freedom: int, of_noise: float) -> float:
+    """Below it lies χ² of so many degrees of freedom, with these odds.
 
+    Noise that repetitions show is itself known no better than its own freedom lets it; what is
+    told or, without repetitions, taken for it counts as known.
+    """
+    from scipy.stats import chi2, f  # 60 MiB: for those alone who ask
+
+    if 0 < of_noise < np.inf:
+        return float(freedom * f.ppf(odds, freedom, of_noise))
     return float(chi2.ppf(odds, freedom))
 
 
@@ -223,7 +313,7 @@ def _exponent(points: _Points) -> Exponent | None:
     terms = (points.n / points.n[0]) ** powers[:, None]
     constant, factor = _fit(terms, points)
     chis = _chi(constant[:, None] + factor[:, None] * terms, points)
-    return _interval(powers, chis, len(points.n) - 3)
+    return _interval(powers, chis, len(points.n) - 3, points.freedom)
 
 
 def _slope(points: _Points) -> Exponent | None:
@@ -232,14 +322,14 @@ def _slope(points: _Points) -> Exponent | None:
     weights = 1 / points.off**2
     levels = np.sum(weights * ratios, axis=-1, keepdims=True) / np.sum(weights)
     chis = np.sum(weights * (ratios - levels) ** 2, axis=-1)
-    return _interval(_POWERS, chis, len(points.n) - 2)
+    return _interval(_POWERS, chis, len(points.n) - 2, points.freedom)
 
 
-def _interval(powers: Floats, chis: Floats, freedom: int) -> Exponent | None:
+def _interval(powers: Floats, chis: Floats, freedom: int, of_noise: float) -> Exponent | None:
     best = int(chis.argmin())
-    if chis[best] > _most_chi(_ODDS, freedom):
+    if chis[best] > _most_chi(_ODDS, freedom, of_noise):
         return None
-    near = powers[chis <= chis[best] + _most_chi(_INTERVAL, 1)]
+    near = powers[chis <= chis[best] + _most_chi(_INTERVAL, 1, of_noise)]
     return Exponent(float(powers[best]), float(near[0]), float(near[-1]))
 
 

@@ -62,6 +62,31 @@ def fetch_torch() -> Path:
     return folder
 
 
+EXTRAP = "4.2.5"
+
+
+def fetch_extrap() -> Path:
+    """The interpreter of a virtual environment that has Extra-P of this version; about 800 MB.
+
+    It needs a numpy older than ours, so it has one of its own, in the cache. Made once. Raises
+    FetchError.
+    """
+    folder = cache_folder() / "extrap" / f"{EXTRAP}-{sys.version_info[0]}.{sys.version_info[1]}"
+    python, made = folder / "bin" / "python", folder / "made"
+    if not made.is_file():  # an environment cannot be moved: this says that it is whole
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        for command in (
+            [sys.executable, "-m", "venv", "--clear", folder],
+            [python, "-m", "pip", "install", "--quiet", f"extrap=={EXTRAP}"],
+        ):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                said = (done.stderr or done.stdout).strip()[-500:]
+                raise FetchError(f"Extra-P {EXTRAP} could not be installed: {said}")
+        made.touch()
+    return python
+
+
 def _download(requirement: str, folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", requirement]
     done = subprocess.run([*command, "--dest", folder], capture_output=True, text=True, check=False)
@@ -86,3 +111,5 @@ if __name__ == "__main__":  # ahead of the tests; what cannot be had they skip b
             fetch_nccl(version)
     with contextlib.suppress(FetchError):
         fetch_torch()
+    with contextlib.suppress(FetchError):
+        fetch_extrap()

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from harness.analysis.growth import CONSTANT, TERMS, growth, told_exponent
+from tests.growing import TARGET, is_among, is_covered, is_right
+from tests.growing import series as drawn
 
 SIZES = (128, 256, 512, 1024, 2048)
 MIDDLE = SIZES[2]
@@ -154,3 +156,72 @@ def test_a_size_that_is_given_twice_is_known_better() -> None:
     assert once is not None
     assert twice is not None
     assert twice.high - twice.low < 0.8 * (once.high - once.low)
+
+
+def test_laws_are_right_and_intervals_hold_over_many_series() -> None:
+    """60 series, four times over: as in `tests/interop/test_growth_laws.py`."""
+    told = [(each, growth(each.sizes, each.samples)) for each in drawn(seed=2, times=4)]
+    lawful = [pair for pair in told if pair[0].kind in TERMS]
+    others = [pair for pair in told if pair[0].kind not in TERMS]
+    share = {
+        name: sum(right(*pair) for pair in pairs) / len(pairs)
+        for name, right, pairs in (
+            ("laws", is_right, lawful),
+            ("laws, or among those printed together", is_among, lawful),
+            ("none fits", is_right, others),
+            ("intervals", is_covered, [pair for pair in told if pair[0].exponent is not None]),
+        )
+    }
+    assert share["laws"] >= 0.8, share
+    assert share["laws, or among those printed together"] >= 0.95, share
+    assert share["none fits"] >= 0.8, share
+    assert share["intervals"] >= 0.9, share
+
+
+@pytest.mark.parametrize(("repeats", "noise"), [(5, 0.05), (1, 0.05), (3, 0.2)])
+def test_what_is_said_of_a_larger_size_has_a_range_that_holds(repeats: int, noise: float) -> None:
+    """Of 16 to 64 times as many ranks as were measured, steps and sums of two laws included."""
+    covered, exponents = [], []
+    for each in drawn(seed=3, repeats=repeats, noise=noise):
+        told = growth(each.sizes, each.samples)
+        said = told.at(TARGET)
+        assert said is not None
+        assert said.low <= said.value <= said.high
+        covered.append(0.97 * said.low <= each.at_target <= 1.03 * said.high)
+        if each.exponent is not None:
+            exponents.append(is_covered(each, told))
+    assert np.mean(covered) >= 0.9
+    assert np.mean(exponents) >= 0.9
+
+
+def test_noise_that_no_repetition_shows_says_little_of_a_larger_size() -> None:
+    """A server's CPU at few ranks, once each, 30 % off."""
+    values = np.array([[0.011], [0.009], [0.017], [0.013], [0.026]])
+    noise, clear = growth(SIZES, values).at(98304), growth(SIZES, noisy(series("n", 1), 5, 1))
+    assert noise is not None
+    assert noise.high > 30 * noise.low
+    said = clear.at(98304)
+    assert said is not None
+    assert said.high < 3 * said.low
+
+
+def test_a_law_with_no_noise_says_one_thing_of_a_larger_size() -> None:
+    told = growth(SIZES, [[v, v] for v in series("n²", 0.2)], [0.0] * 5)
+    said = told.at(98304)
+    assert said is not None
+    assert said.value == told.fits[0].at(98304)
+    assert said.low < said.value < said.high < 2 * said.low
+
+
+def test_what_has_no_law_says_something_of_a_larger_size() -> None:
+    power = growth(SIZES, noisy(np.array(SIZES, dtype=float) ** 1.5, 5, 1)).at(SIZES[-1] * 4)
+    assert power is not None
+    assert power.low <= 8 * SIZES[-1] ** 1.5 <= power.high < 1.3 * power.low
+    step = growth(SIZES, noisy(np.array([1.0, 1, 1, 5, 5]), 5, 1)).at(98304)
+    assert step is not None
+    assert 4.5 < step.low <= step.high < 5.5
+
+
+def test_nothing_says_nothing_of_a_larger_size() -> None:
+    assert growth(SIZES, [[0.0]] * 5).at(98304) is None
+    assert growth(SIZES[:4], [[1.0]] * 4).at(98304) is None
