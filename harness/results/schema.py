@@ -417,18 +417,32 @@ class EttResult(Document, kw_only=True, tag="emucoll.ett/1"):
     points: list[EttPoint] = []
 
 
+class ExportedRank(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank in a trace."""
+
+    rank: int
+    name: str
+    """With what it is there for: `rank 57 (slowest)`."""
+    spans: int
+
+
 class ExportResult(Document, kw_only=True, tag="emucoll.export/1"):
-    """What was written for another simulator: how many messages, of how many bytes in all."""
+    """What was written for another program: of a schedule, how many messages, of how many bytes in
+    all; of a run, how many spans of which ranks.
+    """
 
     schema: ClassVar[str] = "emucoll.export/1"
 
     file: str | None = None
-    form: Literal["goal"] | None = None
+    form: Literal["goal", "perfetto"] | None = None
     nranks: int | None = None
     allgather: str | None = None
     steps: int | None = None
     messages: int | None = None
     bytes: int | None = None
+    ranks: list[ExportedRank] = []
+    counters: dict[str, list[str]] = {}
+    """By process the names of its curves."""
 
 
 def bandwidth(

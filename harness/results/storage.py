@@ -138,9 +138,9 @@ def save_with_picture(
         raise UsageError(f"cannot write results to {_name(path)}: {_reason(error)}") from error
 
 
-def check_file_writable(file: str) -> None:
+def check_file_writable(file: str, flag: str = "--out") -> None:
     """Make the folder of `file` and write there, so that what is measured has a place at its end;
-    what is there already stays. Raises UsageError.
+    what is there already stays. Raises UsageError, which names the flag that says where.
     """
     path = Path(file)
     probe = _beside(path)
@@ -154,7 +154,7 @@ def check_file_writable(file: str) -> None:
     except (OSError, ValueError) as error:
         _remove(probe)
         raise UsageError(
-            f"cannot write {_name(path)}: {_reason(error)}; choose another place with --out"
+            f"cannot write {_name(path)}: {_reason(error)}; choose another place with {flag}"
         ) from error
 
 
