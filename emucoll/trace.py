@@ -153,7 +153,7 @@ class Span:
     """
 
     __slots__ = ("_open", "_outer", "_outer_peer", "_outer_phase", "_peer", "_phase", "_rank",
-                 "_start")  # fmt: skip
+                 "_since", "_start")  # fmt: skip
 
     def __init__(self, rank: "Timed", phase: int, peer: int | str | None) -> None:
         """`peer` is what the rank may wait for here: a rank, or a server's name."""
@@ -171,7 +171,7 @@ class Span:
         trace.switch(self._phase)
         if trace.moved is not None:
             trace.moved(rank)
-        self._start = trace.now()
+        self._start = self._since = trace.now()
 
     @property
     def outer(self) -> "Span | None":
@@ -189,7 +189,7 @@ class Span:
         now = trace.now()
         trace.wall[self._phase][rank.slot] += now - self._start
         if trace.spans is not None:
-            trace.spans.add(rank.slot, self._phase, self._peer, self._start, now)
+            trace.spans.add(rank.slot, self._phase, self._peer, self._since, now)
         self._open = False
         if kind is None:
             # The CPU clock is read at the next span or resumption: in between little happens.

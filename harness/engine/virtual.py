@@ -486,7 +486,7 @@ def run_in(spec: Spec, setting: Setting) -> RunResult:
     environment = msgspec.structs.replace(read_environment("virtual"), loop="virtual")
     if outcome.trouble is not None:
         error, exit_code = diagnose(spec, outcome)
-        return RunResult(
+        failed = RunResult(
             kind="simulated",
             spec=spec,
             environment=environment,
@@ -499,6 +499,9 @@ def run_in(spec: Spec, setting: Setting) -> RunResult:
             trace_hash=virtual.digest(),
             simulation=simulation,
         )
+        if spec.out is not None:
+            keep(failed, {}, None, spec.out)
+        return failed
     measured = assemble.Measured(
         environment=environment,
         controller_cpu_s=0.0,

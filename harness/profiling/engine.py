@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from math import log
 from statistics import median
 from time import process_time
+from typing import Any
 
-from harness.analysis.growth import growth
+from harness.analysis.growth import Growth, growth
 from harness.clusters import Cluster, find_cluster
 from harness.control.loops import LOOP
 from harness.planned import plan_of
@@ -22,7 +23,6 @@ from harness.profiling.findings import (
     Evidence,
     Timed,
     as_range,
-    carried_to,
     fastest_growing,
     growth_of,
     law_over_sizes,
@@ -192,7 +192,6 @@ def _measured_figures(series: Series, spec: ProfileSpec) -> list[Growing]:
     found = []
     for metric, by_size in series.items():
         grown = growth_of(by_size)
-        at_target = carried_to(spec.target, grown, by_size)
         found.append(
             Growing(
                 entity=metric.entity,
@@ -204,10 +203,22 @@ def _measured_figures(series: Series, spec: ProfileSpec) -> list[Growing]:
                 values=[median(by_size[n]) for n in sorted(by_size)],
                 law=grown.fits[0].law if grown.fits else grown.answer,
                 **as_range(grown.exponent),
-                at_target=None if at_target is None else at_target[1],
+                **_there(grown, spec.target),
             )
         )
     return found
+
+
+def _there(grown: Growth, target: int) -> dict[str, Any]:
+    """What is said of the target, as figures have it."""
+    there = grown.at(target)
+    if there is None:
+        return {}
+    return {
+        "at_target": there.value,
+        "at_target_low": there.low,
+        "at_target_high": there.high,
+    }
 
 
 def _function_figures(sampled: Sequence[Sampled], spec: ProfileSpec) -> list[Growing]:
@@ -218,7 +229,6 @@ def _function_figures(sampled: Sequence[Sampled], spec: ProfileSpec) -> list[Gro
         values = [own.seconds[n] for n in sizes]
         samples = [[value] for value in values]
         grown = growth(sizes, samples, [own.off[n] for n in sizes])
-        at_target = carried_to(spec.target, grown, dict(zip(sizes, samples, strict=True)))
         found.append(
             Growing(
                 entity=role,
@@ -231,7 +241,7 @@ def _function_figures(sampled: Sequence[Sampled], spec: ProfileSpec) -> list[Gro
                 values=values,
                 law=grown.fits[0].law if grown.fits else grown.answer,
                 **as_range(grown.exponent),
-                at_target=None if at_target is None else at_target[1],
+                **_there(grown, spec.target),
             )
         )
     return found

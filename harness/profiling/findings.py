@@ -6,13 +6,13 @@ knows messages, and not what code computes. What is carried far is known between
 the lower one shows is a finding.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import log
 from statistics import median
 from typing import Any
 
-from harness.analysis.growth import CONSTANT, Exponent, Growth, growth
+from harness.analysis.growth import CONSTANT, Exponent, Extrapolated, Growth, growth
 from harness.analysis.laws import FEWEST_SIZES, NOT_ENOUGH, NOTHING, law_of
 from harness.profiling.cluster import SERVING, Blame
 from harness.profiling.functions import hottest
@@ -77,22 +77,22 @@ def ranked(evidence: Evidence) -> list[Finding]:
     counted: set[tuple[str, str]] = set()
     for metric, by_size in evidence.series.items():
         grown = growth_of(by_size)
-        carried = carried_to(spec.target, grown, by_size)
-        if carried is None:
+        there = grown.at(spec.target)
+        if there is None:
             continue
-        low, value, _ = carried
         if metric.resource == "cpu":
             part = by_part.get((metric.entity, metric.phase))
             simulated_s = 0.0 if part is None else part.seconds[spec.target]
-            whole_s = total_s + value - simulated_s
-            if low > MEASURED_MORE * simulated_s and low > LEAST_SHARE * whole_s:
+            share, least = (
+                seconds / (total_s + seconds - simulated_s) for seconds in (there.value, there.low)
+            )
+            if there.low > MEASURED_MORE * simulated_s and least > LEAST_SHARE:
                 counted.add((metric.entity, metric.phase))
-                share = value / whole_s
-                weighed.append((share, _of_measured(evidence, metric, grown, value, share)))
+                weighed.append((least, _of_measured(evidence, metric, grown, there, share)))
         elif (limit := _limit(metric)) is not None and _is_more_than_each(grown):
-            weight = value / spec.target / limit
+            weight = there.low / spec.target / limit
             if weight > LEAST_SHARE:
-                weighed.append((weight, _of_measured(evidence, metric, grown, value, None)))
+                weighed.append((weight, _of_measured(evidence, metric, grown, there, None)))
     for each in evidence.timed:
         share = each.seconds[spec.target] / total_s
         if share >= LEAST_SHARE and (each.entity, each.phase) not in counted:
@@ -108,24 +108,6 @@ def fastest_growing(findings: Sequence[Finding]) -> Finding | None:
         return None
     assert fastest.low is not None and findings[0].high is not None
     return fastest if fastest.low > findings[0].high else None
-
-
-def carried_to(
-    target: int, grown: Growth, by_size: Mapping[int, Sequence[float]]
-) -> tuple[float, float, float] | None:
-    """Low, likely and high: what the laws say that cannot be told apart; without one, what the
-    exponent says from the largest size on. None: nothing can be said.
-    """
-    if grown.fits:
-        said = [fit.at(target) for fit in grown.fits]
-        return min(said), said[0], max(said)
-    if grown.exponent is None:
-        return None
-    largest = max(by_size)
-    value, low, high = (
-        float(median(by_size[largest]) * (target / largest) ** power) for power in grown.exponent
-    )
-    return low, value, high
 
 
 def growth_of(by_size: dict[int, list[float]]) -> Growth:
@@ -147,7 +129,7 @@ def _is_more_than_each(grown: Growth) -> bool:
 
 
 def _of_measured(
-    evidence: Evidence, metric: Metric, grown: Growth, at_target: float, share: float | None
+    evidence: Evidence, metric: Metric, grown: Growth, there: Extrapolated, share: float | None
 ) -> Finding:
     by_size = evidence.series[metric]
     largest = max(by_size)
@@ -159,7 +141,9 @@ def _of_measured(
         law=grown.fits[0].law if grown.fits else NONE_FITS,
         laws=[fit.law for fit in grown.fits],
         exponent=grown.exponent,
-        at_target=at_target,
+        at_target=there.value,
+        at_target_low=there.low,
+        at_target_high=there.high,
         share_at_target=share,
         kind="measured",
         before=(largest, median(by_size[largest])),
@@ -228,6 +212,9 @@ def _finding(
         f"{_amount(before[1], unit)} at {before[0]} ranks, {_grows(law, exponent)}, "
         f"{_amount(at_target, unit)} at {evidence.spec.target}"
     )
+    low, high = rest.get("at_target_low"), rest.get("at_target_high")
+    if low is not None and high is not None:
+        text += f" [{_amount(low, unit)}, {_amount(high, unit)}]"
     if share_at_target is not None:
         text += f", {share_at_target:.0%} of the whole"
     if likely is not None:

@@ -31,6 +31,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The same at the largest size that was run."""
     at_target: float
     """Seconds, bytes or a number."""
+    at_target_low: float | None = None
+    at_target_high: float | None = None
+    """Between which 90 % of what is likely lies, where a law carried it there."""
     location: str | None = None
     kind: Literal["measured", "simulated"]
     """What the law was made from."""
@@ -58,6 +61,8 @@ class Growing(msgspec.Struct, frozen=True, kw_only=True):
     low: float | None = None
     high: float | None = None
     at_target: float | None = None
+    at_target_low: float | None = None
+    at_target_high: float | None = None
     simulated_at_target: bool = False
     """Played at the target, and no law carried there."""
 

@@ -47,7 +47,7 @@ def formation(name: str, allgather: str = "ring") -> tuple[object, ...]:
 
 
 CASES = (
-    Case("nested-ring-check", LARGE, ("--plan", "bottlenecks:NestedRingCheck"),
+    Case("nested-ring-check", LARGE, ("--plan", "bottlenecks:NestedRingCheck", "--channels", 8),
          "rank", "allgathers.ring_check", "cpu", {"n²"}, known="ring check by nested loops"),
     Case("slow-root", LARGE, ("--formation", "nccl-root", "--allgather", "ring"),
          "root", "serve", "wait", {"n"}, server="slow-root", known="one root serves"),
