@@ -8,6 +8,7 @@ the same sizes and at the target itself; no law is carried there.
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import log
 from statistics import median
 from time import process_time
@@ -62,9 +63,8 @@ def profile(
     sampled, warnings = sample(spec, totals_s, progress) if spec.sample else ([], [])
     if spec.out is not None and sampled:
         save_samples(Samples(sampled=sampled), os.fspath(spec.out))
-    places = of_plan(plan_of(spec.run_of(spec.n[0])))
-    blames = _play(spec, cluster, places, progress)
-    evidence = Evidence(spec, series, _timed(spec, blames), blames, places, sampled)
+    evidence = replace(simulated(spec, progress), series=series, sampled=sampled)
+    blames = evidence.blames
     is_played = bool(blames[spec.target].chain)
     findings = ranked(evidence)
     verdict = findings[0] if findings else None
@@ -95,6 +95,16 @@ def profile(
         cluster=cluster.profile.text,
         inputs=inputs_of(cluster),
     )
+
+
+def simulated(
+    spec: ProfileSpec, progress: Callable[[str, float], None] = lambda *_: None
+) -> Evidence:
+    """What virtual time shows, alone. Raises UsageError, HarnessError."""
+    places = of_plan(plan_of(spec.run_of(spec.n[0])))
+    cluster = find_cluster(spec.cluster, spec.target)
+    blames = _play(spec, cluster, places, progress)
+    return Evidence(spec, {}, _timed(spec, blames), blames, places)
 
 
 def _play(
