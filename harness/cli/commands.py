@@ -22,6 +22,7 @@ from harness.cli.names import allgathers, formations, plans
 from harness.cli.options import complain, finish, stdout_lost
 from harness.cli.profile import profile
 from harness.cli.project import project
+from harness.cli.report import report
 from harness.cli.run import run
 from harness.cli.validate import validate
 from harness.report.failure import render_failure
@@ -29,6 +30,7 @@ from harness.results.calibration import CalibrateResult
 from harness.results.codec import AnyResult
 from harness.results.profile import ProfileResult
 from harness.results.projection import ProjectResult
+from harness.results.report import ReportResult
 from harness.results.schema import (
     CompareResult,
     DoctorResult,
@@ -54,6 +56,7 @@ for command in (
     validate,
     project,
     profile,
+    report,
     ett,
     export,
     formations,
@@ -70,6 +73,7 @@ _DOCUMENTS: dict[str, Callable[..., AnyResult]] = {
     "validate": ValidateResult,
     "project": ProjectResult,
     "profile": ProfileResult,
+    "report": ReportResult,
     "ett": EttResult,
     "export": ExportResult,
     "formations": NamesResult,

@@ -50,6 +50,7 @@ def profile(as_json: bool, quiet: bool, **options: Any) -> None:
     """
     from harness.engine.calibrate import RunFailed
     from harness.profiling.engine import profile as make
+    from harness.report.html.page import write_report
     from harness.report.profile import render_profile
     from harness.results.codec import to_json
     from harness.results.profile import ProfileResult
@@ -68,6 +69,7 @@ def profile(as_json: bool, quiet: bool, **options: Any) -> None:
         result = make(spec, lambda stage, share: progress.step("profile", share, stage, None))
         if spec.out is not None:
             save_file(to_json(result), os.path.join(spec.out, RESULT_FILE))
+            write_report(spec.out)
     except (UsageError, HarnessError) as failure:
         code = 2 if isinstance(failure, UsageError) else 3
         error = failed_document(failure, None, code).error

@@ -9,12 +9,17 @@ from collections.abc import Sequence
 from harness.report.failure import printable
 from harness.report.table import align, joined, kept, wrapped
 from harness.results.profile import Finding, Growing, Link, ProfileResult
-from harness.results.storage import RESULT_FILE
+from harness.results.storage import REPORT_FILE, RESULT_FILE
 
 _NONE = "-"
 _SHOWN = 12
 """Functions; the JSON has all."""
 _UNITS = {"cpu": "s", "wait": "s", "memory": "B"}
+CANNOT_TELL = (
+    "GPU work, topology search and connections to peers are in no plan. A law carries what was "
+    "measured here far beyond the sizes that were run; seconds of virtual time are played at the "
+    "target itself, with the cluster's values."
+)
 
 
 def render_profile(result: ProfileResult) -> str:
@@ -27,8 +32,8 @@ def render_profile(result: ProfileResult) -> str:
         _figures([each for each in result.figures if each.function is None]),
         _functions([each for each in result.figures if each.function is not None]),
         [line for each in result.warnings for line in wrapped(f"WARNING {each.code}: {each.text}")],
-        _what_it_cannot_tell(),
-        kept(None if result.spec is None else result.spec.out, RESULT_FILE),
+        wrapped(f"What this cannot tell: {CANNOT_TELL}"),
+        kept(None if result.spec is None else result.spec.out, RESULT_FILE, REPORT_FILE),
     ]
     return joined(blocks)
 
@@ -152,11 +157,3 @@ def _flush(rows: Sequence[tuple[str, ...]], left: Sequence[int]) -> list[tuple[s
         tuple(cell.ljust(widths[i]) if i in widths else cell for i, cell in enumerate(row))
         for row in rows
     ]
-
-
-def _what_it_cannot_tell() -> list[str]:
-    return wrapped(
-        "What this cannot tell: GPU work, topology search and connections to peers are in no plan. "
-        "A law carries what was measured here far beyond the sizes that were run; seconds of "
-        "virtual time are played at the target itself, with the cluster's values."
-    )

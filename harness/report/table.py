@@ -381,16 +381,22 @@ def _warnings(result: RunResult) -> list[str]:
 
 
 def _what_it_cannot_tell(result: RunResult) -> list[str]:
+    told = cannot_tell(result)
+    return [] if told is None else wrapped(f"What this cannot tell: {told}")
+
+
+def cannot_tell(result: RunResult) -> str | None:
+    """How far its times reach; None where it has none, or none that were measured."""
     if result.total_s is None or result.kind != "measured":
-        return []
+        return None
     cores = "these" if result.environment is None else str(result.environment.cores)
     text = (
-        f"What this cannot tell: wall time on {cores} cores is the sum of all ranks' work, not a "
-        "cluster's time. Counts, bytes and CPU seconds carry over to a cluster, seconds do not."
+        f"wall time on {cores} cores is the sum of all ranks' work, not a cluster's time. Counts, "
+        "bytes and CPU seconds carry over to a cluster, seconds do not."
     )
     if result.saturated:
         text += " This run was saturated: the harness's own CPU was the limit."
-    return wrapped(text)
+    return text
 
 
 def _where(result: RunResult) -> list[str]:
@@ -460,11 +466,13 @@ def joined(blocks: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines[:-1]) + "\n"
 
 
-def kept(out: str | None, result: str) -> list[str]:
-    """Where a result lies."""
+def kept(out: str | None, result: str, report: str | None = None) -> list[str]:
+    """Where a result and its report lie."""
     if out is None:
         return ["# Result: not kept (--out DIR keeps it)"]
-    return [f"# Result: {printable(out).rstrip('/')}/{result}"]
+    folder = printable(out).rstrip("/")
+    beside = "" if report is None else f", report: {folder}/{report}"
+    return [f"# Result: {folder}/{result}{beside}"]
 
 
 def kept_with_picture(out: str | None, result: str, picture: str) -> list[str]:

@@ -8,6 +8,7 @@ from emucoll.errors import UsageError
 from harness.results.calibration import CalibrateResult
 from harness.results.profile import ProfileResult
 from harness.results.projection import ProjectResult
+from harness.results.report import ReportResult
 from harness.results.schema import (
     CompareResult,
     DoctorResult,
@@ -28,6 +29,7 @@ AnyResult: TypeAlias = (
     | CalibrateResult
     | ProfileResult
     | ProjectResult
+    | ReportResult
     | ValidateResult
 )
 _Result = TypeVar(
@@ -41,6 +43,7 @@ _Result = TypeVar(
     CalibrateResult,
     ProfileResult,
     ProjectResult,
+    ReportResult,
     ValidateResult,
 )
 

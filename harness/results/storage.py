@@ -1,6 +1,7 @@
 """A run's directory: result.json, ranks.npz (each rank's time per phase), recording.npz (see
 `harness.results.recording`), pids.json and, where there are external ranks, rendezvous.json. That
-of `emucoll ett`: result.json and ett.html.
+of `emucoll ett`: result.json and ett.html. `emucoll report` puts report.html there, and of what was
+sampled a flame graph and a speedscope file for each role.
 
 Files appear whole or not at all: they are written beside their place and renamed. result.json comes
 last, so where it is, the others belong to it. What the system refuses is a UsageError with its
@@ -32,7 +33,17 @@ PIDS_FILE = "pids.json"
 RENDEZVOUS_FILE = "rendezvous.json"
 PICTURE_FILE = "ett.html"
 PROJECTION_FILE = "projection.html"
-_PICTURES = (PICTURE_FILE, PROJECTION_FILE)
+REPORT_FILE = "report.html"
+ROLES = ("rank", "root", "store", "controller")
+"""Whose code may have been sampled; a report has files of each."""
+FLAMES, SPEEDSCOPE = ".svg", ".speedscope.json"
+"""What follows the role in their names."""
+_PICTURES = (
+    PICTURE_FILE,
+    PROJECTION_FILE,
+    REPORT_FILE,
+    *(f"{role}{ending}" for role in ROLES for ending in (FLAMES, SPEEDSCOPE)),
+)
 
 
 class Pids(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,6 +20,9 @@ def test_the_table_begins_with_the_verdict(emucoll: Commands, tmp_path: Path) ->
     text = told.out.decode()
     assert text.startswith("# VERDICT fixed stagger (bootstrap.delay), asleep of a rank")
     assert (tmp_path / "kept" / "result.json").exists()
+    page = tmp_path / "kept" / "report.html"
+    assert text.endswith(f", report: {page}\n")
+    assert "fixed stagger (bootstrap.delay)" in page.read_text()
     rows = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert rows[0].split()[:2] == ["rank", "bootstrap.delay"]
     kept = json.loads((tmp_path / "kept" / "result.json").read_bytes())

@@ -90,6 +90,14 @@ def test_a_directory_is_made_before_a_run_and_left_empty(tmp_path: Path) -> None
     check_writable(tmp_path / "a" / "b")
 
 
+def test_a_report_of_an_earlier_run_goes(tmp_path: Path) -> None:
+    (tmp_path / "mine.html").touch()
+    for name in ("report.html", "rank.svg", "store.speedscope.json"):
+        (tmp_path / name).touch()
+    check_writable(tmp_path)
+    assert files(tmp_path) == ["mine.html"]
+
+
 def test_a_file_in_the_way_is_named_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for directory in (tmp_path / "file", tmp_path / "file" / "below"):
