@@ -183,13 +183,12 @@ def _series(name: str, unit: str, what: str, group: Sequence[Growing], target: i
 
 def _scales(dtick: int | str) -> Json:
     """Both axes by the power or by the number; `dtick` is what suits the former."""
-    x, y = ("xaxis.type", "xaxis.tickmode"), ("yaxis.type", "yaxis.dtick")
-    return _menu(
-        [
-            ("log–log", dict(zip((*x, *y), ("log", "array", "log", dtick), strict=True))),
-            ("linear", dict(zip((*x, *y), ("linear", "auto", "linear", None), strict=True))),
-        ]
-    )
+    keys = ("xaxis.type", "xaxis.tickmode", "yaxis.type", "yaxis.tickmode", "yaxis.dtick")
+    scales = {
+        "log–log": ("log", "array", "log", "linear", dtick),
+        "linear": ("linear", "auto", "linear", "auto", None),
+    }
+    return _menu([(name, dict(zip(keys, each, strict=True))) for name, each in scales.items()])
 
 
 def _carried(each: Growing, target: int) -> tuple[list[float], list[float]] | None:
