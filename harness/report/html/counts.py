@@ -18,7 +18,13 @@ def section(material: Material) -> Section | Missing:
         )
     blocks: list[Block] = [
         table
-        for table in (_work(result), _memory(result), _allgathers(result.allgathers))
+        for table in (
+            _work(result),
+            _memory(result),
+            _allgathers(result.allgathers),
+            _groups(result),
+            _restarts(result),
+        )
         if table.rows
     ]
     if not blocks:
@@ -83,6 +89,34 @@ def _allgathers(gathers: list[AllGather]) -> Table:
         *("busbw, GB/s", "wrong"),
     )
     return Table(head, rows, words=3)
+
+
+def _groups(result: RunResult) -> Table:
+    rows = [
+        (
+            each.kind,
+            *map(count, (each.count, each.size)),
+            seconds(each.seconds),
+            *map(count, (each.connections, each.requests, each.wrong)),
+        )
+        for each in result.groups
+    ]
+    head = ("groups", "count", "ranks of each", "time", "connections", "requests", "wrong")
+    return Table(head, rows)
+
+
+def _restarts(result: RunResult) -> Table:
+    rows = [
+        (
+            str(number),
+            *map(seconds, (each.formation_s, each.total_s, each.mean_total_s)),
+            *map(count, (each.connections, each.retries, each.wrong)),
+        )
+        for number, each in enumerate(result.restarts)
+    ]
+    head = ("bring-up", "formation", "total", "mean total", "connections", "retries", "wrong")
+    caption = "All else on this page is of the last bring-up, but for what servers did"
+    return Table(head, rows, caption=caption)
 
 
 def _is_partial(gather: AllGather) -> bool:

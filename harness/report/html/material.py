@@ -19,6 +19,7 @@ from harness.results.recording import Recording, load_recording
 from harness.results.samples import Samples, load_samples
 from harness.results.schema import EttResult, RunResult
 from harness.results.storage import PICTURE_FILE, PROJECTION_FILE, RECORDING_FILE, RESULT_FILE
+from harness.spec import INT_MAX
 
 Result: TypeAlias = RunResult | ProfileResult
 _MADE_BY = "emucoll run … --out {0} and emucoll profile … --out {0} write one"
@@ -46,7 +47,8 @@ def load_material(directory: str) -> Material:
     try:
         recording, samples = load_recording(directory), load_samples(directory)
         if recording is not None:
-            _check(recording, Path(directory) / RECORDING_FILE)
+            nranks = result.nranks if isinstance(result, RunResult) else None
+            _check(recording, nranks or INT_MAX, Path(directory) / RECORDING_FILE)
     except UsageError as error:
         raise UsageError(
             f"{error}\n{_MADE_BY.format(printable(directory))}; or remove that file, for a report "
@@ -55,15 +57,15 @@ def load_material(directory: str) -> Material:
     return Material(directory, result, recording, samples)
 
 
-def _check(recording: Recording, path: Path) -> None:
-    """That its arrays belong together. Raises UsageError."""
+def _check(recording: Recording, nranks: int, path: Path) -> None:
+    """That its arrays belong together, and to the result. Raises UsageError."""
     columns = (recording.rank, recording.phase, recording.begin, recording.end)
     alike = {each.shape for each in columns} == {recording.rank.shape} and recording.rank.ndim == 1
     if not alike or (
         len(recording.rank)
         and not (
             recording.phase.max() < len(recording.names)
-            and recording.rank.min() >= 0
+            and 0 <= recording.rank.min() <= recording.rank.max() < nranks
             and np.isfinite(recording.begin).all()
             and np.isfinite(recording.end).all()
         )
