@@ -55,6 +55,8 @@ class Lane:
     end: npt.NDArray[np.float64]
     depth: npt.NDArray[np.int64]
     """How many of these spans a span is within."""
+    own_s: npt.NDArray[np.float64]
+    """Of its time, what no span within it covers."""
     left_out: int
     """The shortest, where there are too many."""
 
@@ -142,5 +144,10 @@ def lane(all_spans: Spans, rank: int, most: int = 500) -> Lane:
     spans = spans[kept]
     begin, end = all_spans.begin[spans], all_spans.end[spans]
     around = (begin[:, None] <= begin) & (end[:, None] >= end)
-    depth = np.triu(around, k=1).sum(axis=0)
-    return Lane(rank, all_spans.phase[spans], begin, end, depth, len(lengths) - len(kept))
+    around = np.triu(around, k=1)  # those that stand before it
+    depth = around.sum(axis=0)
+    own_s = end - begin
+    for at in np.flatnonzero(depth):
+        own_s[np.flatnonzero(around[:, at])[-1]] -= end[at] - begin[at]
+    left_out = len(lengths) - len(kept)
+    return Lane(rank, all_spans.phase[spans], begin, end, depth, own_s, left_out)

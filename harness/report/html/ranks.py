@@ -7,7 +7,6 @@ from harness.report.html.material import Material
 from harness.report.html.parts import (
     NOTHING,
     OTHER,
-    PALETTE,
     Block,
     Chart,
     Json,
@@ -24,7 +23,9 @@ from harness.results.report import Missing
 from harness.results.schema import RunResult
 
 _IN_NONE = "in no phase (not started, between phases, or done)"
-_MARGIN = 130
+_LEAST_SHARE = 0.001
+"""Of the time: phases with less have no colour of their own."""
+_MARGIN = 140
 """Left of both charts, so that their times stand beneath each other."""
 
 
@@ -34,11 +35,8 @@ def section(material: Material) -> Section | Missing:
     seen = None if recording is None else heat(recording)
     if recording is None or seen is None:
         return _missing(material)
-    largest = np.argsort(-seen.shares[1:], kind="stable")
-    colours = colours_of(
-        [recording.names[at] for at in largest if seen.shares[at + 1] > 0.0005][: len(PALETTE)]
-    )
     lanes = {name: lane(recording, rank) for name, rank in notable_ranks(recording).items()}
+    colours = _colours(recording, seen, lanes)
     left_out = sum(each.left_out for each in lanes.values())
     shown = {recording.names[at] for each in lanes.values() for at in each.phase}
     shown |= {recording.names[value - 1] for value in np.unique(seen.cells) if value != NONE}
@@ -57,6 +55,17 @@ def section(material: Material) -> Section | Missing:
             Text(f"The shortest {left_out:,} spans of these ranks are not shown.", "quiet")
         )
     return Section("ranks", "All ranks over time", blocks)
+
+
+def _colours(recording: Recording, seen: Heat, lanes: dict[str, Lane]) -> dict[str, str]:
+    """By phase, for those that take the most of all ranks' time or of that of a single one."""
+    shares = seen.shares[1:].copy()
+    whole_s = seen.time_edges_s[-1] - seen.time_edges_s[0]
+    for each in lanes.values():
+        own_s = np.bincount(each.phase, weights=each.own_s, minlength=len(shares))
+        shares = np.maximum(shares, own_s / whole_s)
+    largest = [at for at in np.argsort(-shares, kind="stable") if shares[at] > _LEAST_SHARE]
+    return colours_of([recording.names[at] for at in largest])
 
 
 def _missing(material: Material) -> Missing:

@@ -104,6 +104,7 @@ def test_a_lane_has_the_outer_spans_first_and_says_what_it_leaves_out() -> None:
     whole = lane(recording, 0)
     assert whole.phase.tolist() == [2, 0, 1, 1]
     assert whole.depth.tolist() == [0, 0, 1, 1]
+    assert whole.own_s.tolist() == [2.0, 2.5, 0.5, 2.0]
     assert whole.left_out == 0
     longest = lane(recording, 0, most=2)
     assert (longest.end - longest.begin).tolist() == [2.0, 5.0]
