@@ -1,8 +1,11 @@
 """`emucoll report`: one HTML page about what a run or a profile left in a directory."""
 
+import os
+
 import click
 
 from emucoll.errors import UsageError
+from emucoll.loading import look_in
 from harness.cli.options import complain, failed_document, finish
 from harness.report.failure import printable, render_failure
 from harness.results.report import ReportResult
@@ -22,6 +25,7 @@ def report(directory: str, out: str | None, as_json: bool) -> None:
     """
     from harness.report.html.page import write_report
 
+    look_in(os.getcwd())  # for plans of the user's own
     try:
         result = write_report(directory, out)
     except UsageError as error:

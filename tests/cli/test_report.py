@@ -69,9 +69,9 @@ def test_a_run_and_its_report(emucoll: Commands, tmp_path: Path) -> None:
     assert document["file"] == str(out / "report.html")
     assert document["bytes"] == (out / "report.html").stat().st_size
     assert document["sections"] == [
-        *("verdict", "time", "ranks", "servers", "counts", "environment"),
+        *("verdict", "time", "ranks", "path", "servers", "counts", "environment"),
     ]
-    assert {each["what"] for each in document["missing"]} == {"flames", "path"}
+    assert {each["what"] for each in document["missing"]} == {"flames"}
     assert decode(ended.out, ReportResult).ok
     text = emucoll("report", out).out.decode()
     assert text.splitlines()[-1].startswith(f"# Report: {out}/report.html, ")

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from emucoll.errors import UsageError
+from harness.profiling.links import links_of_run
 from harness.report.html.material import Material
 from harness.report.html.parts import (
     Block,
@@ -9,6 +11,7 @@ from harness.report.html.parts import (
     Legend,
     Section,
     Table,
+    Text,
     colours_of,
     count,
     label,
@@ -25,30 +28,28 @@ _LISTED = 60
 
 
 def section(material: Material) -> Section | Missing:
-    """Missing where there is none."""
-    links = path_of(material)
-    if links:
-        return of_links(links)
-    if isinstance(material.result, ProfileResult):
-        return Missing(
-            what="path",
-            why="the target was not played in virtual time",
-            next="emucoll profile … with a --target that is: see its warnings",
-        )
-    return Missing(
-        what="path",
-        why="the critical path of a run is not known",
-        next="emucoll profile … --out DIR has that of its target",
-    )
-
-
-def path_of(material: Material) -> Sequence[Link]:
-    """In its order; empty where nothing tells it."""
+    """Missing where nothing tells it."""
     result = material.result
-    return result.critical_path if isinstance(result, ProfileResult) else ()
+    if isinstance(result, ProfileResult):
+        if result.critical_path:
+            return of_links(result.critical_path, "At the target, in virtual time:")
+        why, next = "no target was played", "see the profile's warnings, and its error"
+        return Missing(what="path", why=why, next=next)
+    if material.recording is None or result.spec is None:
+        why, next = "no span was kept", f"emucoll run … --out {material.again} keeps them"
+        return Missing(what="path", why=why, next=next)
+    try:
+        links = links_of_run(result.spec, material.recording)
+    except UsageError as error:  # a plan of the user's own, looked for elsewhere
+        return Missing(what="path", why=str(error), next="go where the run's plan is found")
+    if not links:
+        why, next = "no rank was in a phase", "emucoll run … --out of one that is"
+        return Missing(what="path", why=why, next=next)
+    kind = "" if result.kind is None else f", as {result.kind}"
+    return of_links(links, f"From the last rank done back to the start{kind}:")
 
 
-def of_links(links: Sequence[Link]) -> Section:
+def of_links(links: Sequence[Link], text: str) -> Section:
     """The chain as one row of bars, coloured by what passed there, and as a table."""
     whole_s = links[-1].until_s - links[0].from_s
     longest = sorted(links, key=_length, reverse=True)
@@ -58,6 +59,7 @@ def of_links(links: Sequence[Link]) -> Section:
         spent[each.what] = spent.get(each.what, 0.0) + _length(each)
     colours = colours_of(sorted(spent, key=lambda what: -spent[what]))
     blocks: list[Block] = [
+        Text(f"{text} whom everybody waited for.", "quiet"),
         Legend([(f"{what}: {seconds(spent[what])}", colour) for what, colour in colours.items()]),
         Chart("path", _chain(drawn, colours), 150),
         _table(links, longest, whole_s),

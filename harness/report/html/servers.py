@@ -1,25 +1,30 @@
 """What servers and workers did over time, from their samples."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from harness.analysis.curves import Counter, counters_of
+from harness.analysis.notable import natural
 from harness.report.html.material import Material
-from harness.report.html.parts import (
-    PALETTE,
-    Block,
-    Chart,
-    Json,
-    Section,
-    label,
-    layout,
-)
+from harness.report.html.parts import PALETTE, Chart, Json, Section, label, layout
 from harness.results.report import Missing
 from harness.results.schema import RunResult
 
-Floats = npt.NDArray[np.float64]
-Columns = dict[str, Floats]
+_CHARTS = (
+    ("server-cpu", "CPU of servers", "CPU"),
+    ("server-requests", "Requests to servers", "requests"),
+    ("server-connections", "New connections to servers", "connections"),
+    ("accept-queue", "Accept queue of servers", "accept queue"),
+    ("server-memory", "Memory of servers", "memory"),
+    ("worker-cpu", "CPU of workers", "CPU"),
+    ("worker-memory", "Memory of workers", "memory"),
+    ("worker-descriptors", "Descriptors of workers", "descriptors"),
+)
+"""Names, captions and curves; those of workers are named so."""
+_SUMS = ("ranks formed", "ranks done")
+_Curves = Mapping[str, Mapping[str, Counter]]
+"""By process and name."""
 
 
 def section(material: Material) -> Section | Missing:
@@ -33,121 +38,54 @@ def section(material: Material) -> Section | Missing:
             + ("" if is_run else ": a profile keeps no recording"),
             next="emucoll run … --out DIR, in the world loopback and without --no-record, does",
         )
-    workers = {name: each for name, each in series.items() if name.startswith("worker")}
-    servers = {name: each for name, each in series.items() if name not in workers}
-    charts = [
-        _lines(
-            "server-cpu", "CPU of servers", "share of a core", _rates(servers, "cpu_s"), "vh", ".0%"
-        ),
-        _lines(
-            "server-requests",
-            "Requests to servers",
-            "requests/s",
-            _rates(servers, "requests"),
-            "vh",
-        ),
-        _lines(
-            "server-connections",
-            "Connections to servers",
-            "open or accepted",
-            _values(servers, "connections"),
-        ),
-        _lines(
-            "accept-queue",
-            "Accept queue of servers",
-            "connections waiting",
-            _values(servers, "accept_queue"),
-        ),
-        _lines(
-            "worker-cpu", "CPU of workers", "share of a core", _rates(workers, "cpu_s"), "vh", ".0%"
-        ),
-        _lines("worker-memory", "Memory of workers", "MiB", _values(workers, "rss_bytes", 2**-20)),
-        _lines(
-            "worker-descriptors",
-            "Descriptors of workers",
-            "open files",
-            _values(workers, "descriptors"),
-        ),
-        _lines(
-            "progress", "Ranks formed and done", "ranks", _sums(workers, ("formed", "done")), "hv"
-        ),
-    ]
-    blocks: list[Block] = [each for each in charts if each is not None]
-    return Section("servers", "Servers and workers over time", blocks)
-
-
-Line = tuple[str, Floats, Floats]
-
-
-def _values(processes: dict[str, Columns], column: str, factor: float = 1.0) -> list[Line]:
-    return [
-        (name, each["t"], each[column] * factor)
-        for name, each in processes.items()
-        if column in each and len(each["t"]) == len(each[column])
-    ]
-
-
-def _rates(processes: dict[str, Columns], column: str) -> list[Line]:
-    """Per second, from one sample to the next."""
-    found = []
-    for name, t, values in _values(processes, column):
-        t, kept = np.unique(t, return_index=True)
-        if len(t) > 1:
-            rates = np.diff(values[kept]) / np.diff(t)
-            found.append((name, t, np.concatenate([rates[:1], rates])))
-    return found
-
-
-def _sums(processes: dict[str, Columns], columns: Sequence[str]) -> list[Line]:
-    """Over all processes, each of which stays at its last sample."""
-    found = []
-    for column in columns:
-        lines = _values(processes, column)
-        if not lines:
-            continue
-        times = np.unique(np.concatenate([t for _, t, _ in lines]))
-        whole = np.zeros(len(times))
-        for _, t, values in lines:
-            at = np.searchsorted(t, times, side="right") - 1
-            whole += np.where(at >= 0, values[np.maximum(at, 0)], 0.0)
-        found.append((column, times, whole))
-    return found
-
-
-def _lines(
-    name: str,
-    caption: str,
-    y: str,
-    lines: Sequence[Line],
-    shape: str = "linear",
-    tickformat: str | None = None,
-) -> Chart | None:
-    """None where there is nothing to draw. `shape` is how two points are joined: `vh` for what
-    holds since the point before, `hv` for what holds up to the next.
-    """
-    if not lines:
-        return None
-    traces: list[Json] = [
-        {
-            "type": "scatter",
-            "mode": "lines+markers" if len(t) < 40 else "lines",
-            "name": label(process),
-            "x": t.tolist(),
-            "y": values.tolist(),
-            "line": {"color": PALETTE[at % len(PALETTE)], "width": 1.5, "shape": shape},
-            "marker": {"size": 4},
-            "hovertemplate": "%{x:.4g} s: %{y:.4g}<extra>%{fullData.name}</extra>",
+    curves = {
+        process: {each.name: each for each in counters_of(columns)}
+        for process, columns in sorted(series.items(), key=lambda item: natural(item[0]))
+        if len(columns.get("t", ()))
+    }
+    charts = []
+    for name, caption, curve in _CHARTS:
+        is_worker = name.startswith("worker")
+        lines = {
+            process: told[curve]
+            for process, told in curves.items()
+            if curve in told and process.startswith("worker") == is_worker
         }
-        for at, (process, t, values) in enumerate(lines)
+        if lines:
+            charts.append(_chart(name, caption, lines))
+    sums = {name: total for name in _SUMS if (total := _sum(name, curves)) is not None}
+    if sums:
+        charts.append(_chart("progress", "Ranks formed and done", sums))
+    return Section("servers", "Servers and workers over time", charts)
+
+
+def _sum(name: str, curves: _Curves) -> Counter | None:
+    """Over all processes; None where none has such a curve."""
+    parts = [told[name] for told in curves.values() if name in told]
+    if not parts:
+        return None
+    at_s = np.unique(np.concatenate([each.at_s for each in parts]))
+    whole = np.zeros(len(at_s))
+    for each in parts:
+        place = np.searchsorted(each.at_s, at_s, side="right") - 1
+        whole += np.where(place >= 0, each.values[np.maximum(place, 0)], 0.0)
+    return Counter(name, parts[0].unit, at_s, whole)
+
+
+def _chart(name: str, caption: str, lines: Mapping[str, Counter]) -> Chart:
+    unit = next(iter(lines.values())).unit
+    # All end together: a staircase's last step has no end of its own.
+    until_s = max((float(each.at_s[-1]) for each in lines.values() if len(each.at_s)), default=0.0)
+    traces = [
+        _line(process, each, PALETTE[at % len(PALETTE)], until_s)
+        for at, (process, each) in enumerate(lines.items())
     ]
-    of_y: Json = {"rangemode": "tozero"}
-    if tickformat is not None:
-        of_y["tickformat"] = tickformat
+    of_y: Json = {"rangemode": "tozero", "exponentformat": "SI"}
     figure = {
         "data": traces,
         "layout": layout(
             "seconds since the start",
-            y,
+            unit,
             yaxis=of_y,
             showlegend=len(lines) <= len(PALETTE),
             legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
@@ -155,3 +93,19 @@ def _lines(
         ),
     }
     return Chart(name, figure, 300, caption, is_half=True)
+
+
+def _line(process: str, curve: Counter, colour: str, until_s: float) -> Json:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": label(process),
+        "x": _with(curve.at_s, until_s),
+        "y": _with(curve.values, *curve.values[-1:]),
+        "line": {"color": colour, "width": 1.5, "shape": "hv"},
+        "hovertemplate": "%{x:.4g} s: %{y:.4g}<extra>%{fullData.name}</extra>",
+    }
+
+
+def _with(values: Iterable[float], *more: float) -> Sequence[float]:
+    return [*map(float, values), *map(float, more)]

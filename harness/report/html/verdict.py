@@ -57,6 +57,8 @@ def _of_profile(result: ProfileResult) -> list[Block]:
     blocks: list[Block] = []
     if result.verdict is not None:
         blocks.append(Text(result.verdict.text, "lead"))
+    if result.fastest_growing is not None:
+        blocks.append(Text(f"Fastest growing: {result.fastest_growing.text}"))
     if result.total_at_target_s is not None and result.spec is not None:
         played = all(each.code != "target-not-played" for each in result.warnings)
         how = "in virtual time" if played else "carried on from smaller sizes, not played"

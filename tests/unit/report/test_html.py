@@ -191,8 +191,8 @@ def nasty_run() -> RunResult:
 def test_every_section_is_there(tmp_path: Path, of: str) -> None:
     if of == "run":
         result = write_report(str(run_in(tmp_path, whole_run())))
-        shown = ["verdict", "time", "ranks", "servers", "counts", "environment"]
-        missing = {"flames", "path"}
+        shown = ["verdict", "time", "ranks", "path", "servers", "counts", "environment"]
+        missing = {"flames"}
         assert result.beside == []
     else:
         result = write_report(str(profile_in(tmp_path)))
@@ -235,7 +235,7 @@ def test_plotly_takes_every_chart(tmp_path: Path, of: str) -> None:
     write_report(str(run_in(tmp_path, whole_run()) if of == "run" else profile_in(tmp_path)))
     figures = read(tmp_path).figures
     assert figures.keys() >= (
-        {"phases", "heat", "lanes", "server-cpu", "accept-queue", "progress"}
+        {"phases", "heat", "lanes", "path", "server-cpu", "accept-queue", "progress"}
         if of == "run"
         else {"stacked", "growth-seconds", "growth-bytes", "scaling-rank", "flame-root", "path"}
     )
@@ -251,10 +251,10 @@ def test_rates_and_sums_are_those_of_the_samples(tmp_path: Path) -> None:
     write_report(str(run_in(tmp_path, whole_run())))
     figures = read(tmp_path).figures
     [cpu] = figures["server-cpu"]["data"]
-    assert cpu["x"] == [0.0, 0.1, 0.3]
-    assert cpu["y"] == pytest.approx([0.5, 0.5, 0.75])
+    assert cpu["x"] == [0.0, 0.1, 0.1]
+    assert cpu["y"] == pytest.approx([50, 75, 75])
     [formed] = figures["progress"]["data"]
-    assert (formed["x"], formed["y"]) == ([0.0, 0.1, 0.2, 0.3], [0, 0, 30, 50])
+    assert (formed["x"], formed["y"]) == ([0.0, 0.1, 0.2, 0.3, 0.3], [0, 0, 30, 50, 50])
 
 
 def test_a_function_is_as_wide_as_its_law_says(tmp_path: Path) -> None:
