@@ -28,6 +28,8 @@ from harness.results.samples import Sampled
 from harness.results.storage import FLAMES, ROLES, SPEEDSCOPE
 
 _ROW_PX = 22
+_LEAST_SHARE = 0.002
+"""Of the whole: narrower bars cannot be seen."""
 _PACKAGES = {"emucoll": "var(--c4)", "harness": "var(--c5)", "everything else": "var(--other)"}
 _STEEPEST = 2.0
 """Exponents from here on have the last colour."""
@@ -99,7 +101,7 @@ def _seconds(sampled: Sampled) -> list[float]:
 
 
 def _sampled(role: str, sampled: Sampled) -> Chart:
-    flame = prune(merge(role, sampled.stacks, _seconds(sampled)))
+    flame = prune(merge(role, sampled.stacks, _seconds(sampled)), _LEAST_SHARE)
     colours = [_PACKAGES[_package(name)] for name in flame.names]
     caption = f"{role}: {count(sum(sampled.counts))} samples at {count(sampled.n)} ranks"
     figure = _icicle(flame, {"colors": colours})
@@ -115,10 +117,12 @@ def _package(function: str) -> str:
 
 def _scaling(role: str, sampled: Sampled, figures: list[Growing], target: int) -> list[Block]:
     laws = _laws(role, sampled.n, figures)
+    if not laws:
+        return [Text(f"{role}: no law is known of any of its functions.", "quiet")]
     # Samples of ranks are of all ranks together: what one of them takes is what grows.
     each = 1 / sampled.n if role == "rank" else 1.0
     spent_s = [value * each for value in _seconds(sampled)]
-    flame = prune(merge(role, sampled.stacks, spent_s, laws))
+    flame = prune(merge(role, sampled.stacks, spent_s, laws), _LEAST_SHARE)
     marker = _by_exponent(flame)
     whose = "one rank" if role == "rank" else f"the {role}"
     caption = f"{role} at {count(target)} ranks: {seconds(flame.total_s[0])} of CPU of {whose}"

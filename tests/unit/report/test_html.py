@@ -265,6 +265,9 @@ def test_a_function_is_as_wide_as_its_law_says(tmp_path: Path) -> None:
     assert by_name["hot (mine.py:3)"] == pytest.approx(256 * 0.01 / 2 / 256 * 64)
     [other] = [value for name, value in by_name.items() if "script" in name]
     assert other == pytest.approx(500 * 0.01 / 2 / 256)
+    # Of the root's functions no law is known: there is nothing to carry.
+    assert "scaling-root" not in read(tmp_path).figures
+    assert "root: no law is known of any of its functions." in read(tmp_path).words
 
 
 def test_a_failed_run_is_reported_as_far_as_it_came(tmp_path: Path) -> None:
