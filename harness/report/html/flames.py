@@ -31,6 +31,8 @@ _ROW_PX = 22
 _LEAST_SHARE = 0.002
 """Of the whole: narrower bars cannot be seen."""
 _PACKAGES = {"emucoll": "var(--c4)", "harness": "var(--c5)", "everything else": "var(--other)"}
+_FEW = 1000
+"""Samples of a role, below which chance may make a law."""
 _STEEPEST = 2.0
 """Exponents from here on have the last colour."""
 _UNKNOWN = -0.4
@@ -125,10 +127,17 @@ def _scaling(role: str, sampled: Sampled, figures: list[Growing], target: int) -
     flame = prune(merge(role, sampled.stacks, spent_s, laws), _LEAST_SHARE)
     marker = _by_exponent(flame)
     whose = "one rank" if role == "rank" else f"the {role}"
-    caption = f"{role} at {count(target)} ranks: {seconds(flame.total_s[0])} of CPU of {whose}"
+    samples = sum(sampled.counts)
+    caption = (
+        f"{role} at {count(target)} ranks: {seconds(flame.total_s[0])} of CPU of {whose}, by the "
+        f"laws of its functions ({count(samples)} samples at {count(sampled.n)} ranks)"
+    )
     blocks: list[Block] = [
         Chart(f"scaling-{role}", _icicle(flame, marker), _height(flame), caption)
     ]
+    if samples < _FEW:
+        few = f"So few samples tell little of how a function of {role} grows: see its exponent's"
+        blocks.append(Text(f"{few} range under All figures before you believe a width.", "quiet"))
     unknown = unknown_share(sampled.stacks, sampled.counts, laws)
     if unknown > 0.005:
         blocks.append(
