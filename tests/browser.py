@@ -3,6 +3,7 @@ for, and draws. Nothing is left of it afterwards.
 """
 
 import base64
+import contextlib
 import itertools
 import json
 import os
@@ -156,6 +157,16 @@ def _process(folder: Path, short: str) -> Iterator[str]:
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(_PATIENCE_S)
+        _await_end(process.pid)
+
+
+def _await_end(group: int) -> None:
+    """Of all that the browser started."""
+    deadline = time.monotonic() + _PATIENCE_S
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.killpg(group, 0)
+            time.sleep(0.01)
 
 
 def _first_page(process: "subprocess.Popen[bytes]", log: Path) -> str:
