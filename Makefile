@@ -1,6 +1,7 @@
 # Every target makes what it needs: the first one creates .venv, later ones reuse it.
 #
-#   make demo          98,304 ranks: TCPStore formation, pipelined ring AllGather; result in out/demo
+#   make demo          98,304 ranks: TCPStore formation, pipelined ring AllGather; result in out/demo,
+#                      with a picture to open
 #   make test          unit, conformance, agreement and command-line tests
 #   make test-scale    thousands of ranks (SCALE=ci: a bounded part)
 #   make test-interop  against the real NCCL, PyTorch and Extra-P (SCALE=ci: likewise)
@@ -34,6 +35,7 @@ help:
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/emucoll run -np 98304 --formation tcpstore --allgather ring-pipelined --record-bytes 28 --out out/demo
+	$(VENV)/bin/emucoll report out/demo
 
 test: $(VENV)/.installed-dev
 	$(PYTEST) -n 2 --dist loadfile -m "not scale and not interop and not waits and not alone" $(PYTEST_ARGS) || $(IF_ANY)

@@ -70,7 +70,7 @@ def chain(spans: Spans, gathers: Set[str]) -> list[Waited]:
         here.add(rank)
         leaf = index.leaf(rank, now)
         if leaf is None:  # before its first span
-            found.append(Waited(f"rank {rank}", "starting", "own", 0.0, now))
+            found.append(Waited(f"rank {rank}", "admission", "own", 0.0, now))
             break
         name = spans.names[leaf.phase]
         cause, since, what = index.cause(rank, leaf)

@@ -46,6 +46,8 @@ from harness.results.schema import RunError, RunWarning
 STRIDE = 4
 SHORTEST_S = 3.0
 """Of CPU, from which a slope can be told."""
+_TOLD = 10.0
+"""A figure whose upper bound at the target is so many times its lower one is not carried there."""
 MOST_PLAYING_S = 300.0
 """Of CPU: a target that would take more is not played."""
 
@@ -222,7 +224,7 @@ def _measured_figures(series: Series, spec: ProfileSpec) -> list[Growing]:
 def _there(grown: Growth, target: int) -> dict[str, Any]:
     """What is said of the target, as figures have it."""
     there = grown.at(target)
-    if there is None:
+    if there is None or there.high > _TOLD * there.low:
         return {}
     return {
         "at_target": there.value,

@@ -54,7 +54,7 @@ CASES = (
     Case("fixed-stagger", MIDDLE, formation("FixedStagger"),
          "rank", "bootstrap.delay", "wait", {"n"}, known="fixed stagger"),
     Case("hot-key", MIDDLE, formation("HotKey"),
-         "store", "serve", "wait", {"n"}, known="one store serves"),
+         "store", "serve", "cpu", {"n"}, known="one store serves"),
     Case("small-backlog", LARGE, formation("SmallBacklog"),
          "rank", "bootstrap.hello", "wait", {"constant", "log n", "none fits"}, target=8192,
          known="overflows a backlog"),
@@ -94,7 +94,7 @@ def test_what_was_planted_is_named_first(
         emucoll, *case.what, "-np", sizes, "--target", target, "--repeat", 2, "--steps", 16,
         cwd=PLANTED, env=env,
     )  # fmt: skip
-    assert told.exit_code == 0, told.error
+    assert told.exit_code == 0, told.err
     verdict = told.document["verdict"]
     named = (verdict["entity"], verdict["phase"], verdict["resource"])
     assert named == (case.entity, case.phase, case.resource), verdict["text"]
