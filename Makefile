@@ -39,7 +39,7 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	$(PYTEST) -n 2 --dist loadfile -m "not scale and not interop and not waits and not alone" $(PYTEST_ARGS) || $(IF_ANY)
-	$(PYTEST) -n 3 -m waits $(PYTEST_ARGS) || $(IF_ANY)
+	$(PYTEST) -n 4 -m waits $(PYTEST_ARGS) || $(IF_ANY)
 	$(PYTEST) -m alone $(PYTEST_ARGS) || $(IF_ANY)
 
 test-scale: $(VENV)/.installed-dev
@@ -47,7 +47,7 @@ test-scale: $(VENV)/.installed-dev
 
 # The [interop] extra stays out: the tests fetch single wheels into EMUCOLL_CACHE and load libnccl from there.
 test-interop: $(VENV)/.installed-dev
-	EMUCOLL_SCALE=$(SCALE) $(PYTEST) -o faulthandler_timeout=3600 -m interop $(PYTEST_ARGS)
+	EMUCOLL_SCALE=$(SCALE) $(PYTEST) -n 2 -o faulthandler_timeout=3600 -m interop $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check --output-format=concise .

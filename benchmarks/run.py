@@ -11,6 +11,7 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -117,6 +118,19 @@ def cpu_per_rank(figure: Figure) -> None:
     figure.pairs.append((ours, c_program("bare_connect", n // workers)["cpu_us_per_rank"]))
 
 
+def recording(figure: Figure) -> None:
+    """CPU seconds of all of a run whose spans are all kept, against the same with none kept: a
+    whole initialization of 4,096 ranks, AllGathers cut to 8 steps, so that there are many spans.
+    """
+    seconds = []
+    for flag in ("--record", "--no-record"):
+        with tempfile.TemporaryDirectory() as folder:
+            flags = ("--plan", "nccl-2.27.7", "--steps", 8, "--out", folder, flag)
+            work = emucoll(4096, *flags)["work"]
+        seconds.append(work["ranks"]["cpu_s"] + work["root"]["cpu_s"])
+    figure.pairs.append((seconds[0], seconds[1]))
+
+
 def formation_scaling(figure: Figure) -> None:
     """Formed ranks a second at 98,304 against 6,144."""
     rates = [emucoll(n, "--steps", 1)["formation"]["ranks_per_s"] for n in (98304, 6144)]
@@ -159,6 +173,7 @@ SMALL: list[tuple[Figure, Callable[[Figure], None]]] = [
     ),
     (Figure("ring-pipelined, 6,000 ranks: bytes/s ÷ C", ">= 0.5", "bytes/s"), pipelined),
     (Figure("CPU per formed rank, store included ÷ bare connect", "<= 12", "us"), cpu_per_rank),
+    (Figure("CPU with every span kept ÷ without", "<= 1.05", "s"), recording),
     (
         Figure("98,304 in virtual time, noisy ring ÷ 150M transfers/s", ">= 1", "transfers/s"),
         vectorised_ring,

@@ -4,27 +4,17 @@ Thin: each command lives in a file of its own and knows no other.
 """
 
 import contextlib
+import importlib
 import io
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from emucoll import __version__
 from emucoll.errors import EmucollError, UsageError
-from harness.cli.calibrate import calibrate
-from harness.cli.compare import compare
-from harness.cli.doctor import doctor
-from harness.cli.ett import ett
-from harness.cli.export import export
-from harness.cli.names import allgathers, formations, plans
 from harness.cli.options import complain, finish, stdout_lost
-from harness.cli.profile import profile
-from harness.cli.project import project
-from harness.cli.report import report
-from harness.cli.run import run
-from harness.cli.validate import validate
 from harness.report.failure import render_failure
 from harness.results.calibration import CalibrateResult
 from harness.results.codec import AnyResult
@@ -41,29 +31,44 @@ from harness.results.schema import (
 )
 from harness.results.validation import ValidateResult
 
+_FILES = {
+    **{
+        name: name
+        for name in (
+            *("run", "doctor", "compare", "calibrate", "validate", "project", "profile"),
+            *("report", "ett", "export"),
+        )
+    },
+    **dict.fromkeys(("formations", "allgathers", "plans"), "names"),
+}
+"""In which file of this folder each command is, in the order in which help shows them."""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+
+class _Commands(click.Group):
+    """Loads the command that is asked for, and no other: half a second of imports."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.commands = {name: click.Command(name) for name in _FILES}  # what may be meant
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_FILES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _FILES:
+            return None
+        module = importlib.import_module(f"harness.cli.{_FILES[cmd_name]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(__version__, prog_name="emucoll")
 def commands() -> None:
     """Emulate the initialization of 100,000-rank collectives on CPUs, over real sockets."""
-
-
-for command in (
-    run,
-    doctor,
-    compare,
-    calibrate,
-    validate,
-    project,
-    profile,
-    report,
-    ett,
-    export,
-    formations,
-    allgathers,
-    plans,
-):
-    commands.add_command(command)
 
 
 _DOCUMENTS: dict[str, Callable[..., AnyResult]] = {

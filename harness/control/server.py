@@ -7,7 +7,6 @@ when it is stopped. Never imports the command line or the reports.
 
 import asyncio
 import os
-import resource
 import secrets
 import signal
 import sys
@@ -35,7 +34,7 @@ from harness.control.messages import (
     StuckKeys,
 )
 from harness.control.series import EVERY_S, Series
-from harness.usage import cpu_s
+from harness.usage import cpu_s, peak_rss_bytes
 from harness.work import Work
 
 if TYPE_CHECKING:
@@ -225,7 +224,7 @@ class Server:
                 requests=None if self._store is None else self._store.state.requests,
                 syscalls=None if counters is None else counters.syscalls,
                 cpu_s=cpu_s() - self._cpu_s,
-                peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                peak_rss_bytes=peak_rss_bytes(),
             ),
             dropped=dropped[: Strangers.KEPT],
             dropped_count=sum(each.dropped.in_all for each in served),

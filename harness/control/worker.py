@@ -9,7 +9,6 @@ import asyncio
 import gc
 import math
 import random
-import resource
 import sys
 import time
 from array import array
@@ -58,7 +57,7 @@ from harness.control.ranks import (
 from harness.control.series import Series
 from harness.control.skew import skew_s
 from harness.planned import plan_of
-from harness.usage import cpu_s
+from harness.usage import cpu_s, peak_rss_bytes
 from harness.work import Work
 
 PROGRESS_S = 0.5
@@ -377,7 +376,7 @@ class Worker:
                 requests=trace.requests + sum(each.requests for each in groups),
                 syscalls=counters.syscalls,
                 cpu_s=process_cpu_s,
-                peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                peak_rss_bytes=peak_rss_bytes(),
             ),
             reads=counters.reads - self._reads,
             writes=counters.writes - self._writes,

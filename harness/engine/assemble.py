@@ -1,7 +1,6 @@
 """From what the processes reported to a result: sums and statistics. Measures nothing."""
 
 import re
-import resource
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +34,7 @@ from harness.results.schema import (
     bandwidth,
 )
 from harness.spec import Spec
+from harness.usage import peak_rss_bytes
 from harness.work import Work, total
 
 SATURATED = 0.85
@@ -368,7 +368,7 @@ def _work(outcome: Outcome, measured: Measured, finished: list[m.Finished]) -> W
     ranks = total(worker.work for worker in finished)
     controller = Work(
         cpu_s=measured.controller_cpu_s,
-        peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        peak_rss_bytes=peak_rss_bytes(),
     )
     servers = {name: report.work for name, report in outcome.servers.items()}
     return WorkByRole(
@@ -379,7 +379,7 @@ def _work(outcome: Outcome, measured: Measured, finished: list[m.Finished]) -> W
 def _memory(spec: Spec, outcome: Outcome, measured: Measured, finished: list[m.Finished]) -> Memory:
     workers = total(worker.work for worker in finished).peak_rss_bytes or 0
     servers = total(server.work for server in outcome.servers.values()).peak_rss_bytes or 0
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    own = peak_rss_bytes()
     return Memory(
         rss_bytes_per_rank=workers / spec.ranks_here,
         peak_rss_bytes=workers + servers + own,

@@ -8,7 +8,6 @@ import asyncio
 import gc
 import hashlib
 import random
-import resource
 import time
 from array import array
 from collections.abc import Awaitable, Iterator
@@ -55,7 +54,7 @@ from harness.results.environment import read_environment
 from harness.results.schema import Memory, RunResult, RunWarning, Simulation, WorkByRole
 from harness.results.storage import check_writable
 from harness.spec import RankFault, ServerKill, Spec, WorkerKill, format_injection
-from harness.usage import cpu_s
+from harness.usage import cpu_s, peak_rss_bytes
 from harness.work import Work
 
 CRASHED = "crashed"
@@ -479,7 +478,7 @@ def run_in(spec: Spec, setting: Setting) -> RunResult:
     simulation = Simulation(
         seconds=time.monotonic() - began,
         cpu_s=cpu_s() - cpu_before_s,
-        peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        peak_rss_bytes=peak_rss_bytes(),
         events=virtual.loop.events,
     )
     placement = Placement((range(spec.nranks),), None)

@@ -14,6 +14,8 @@ from statistics import median
 from time import process_time
 from typing import Any
 
+import psutil
+
 from harness.analysis.growth import Growth, growth
 from harness.clusters import Cluster, find_cluster
 from harness.control.loops import LOOP
@@ -42,10 +44,14 @@ from harness.results.environment import read_environment
 from harness.results.profile import Growing, ProfileResult
 from harness.results.samples import Sampled, Samples, save_samples
 from harness.results.schema import RunError, RunWarning
+from harness.usage import peak_rss_bytes
 
 STRIDE = 4
 SHORTEST_S = 3.0
 """Of CPU, from which a slope can be told."""
+LEAST_GROWN_BYTES = 256e6
+MOST_OF_MEMORY = 0.5
+"""Of what is free; and what a process must have grown by for a slope to be told."""
 _TOLD = 10.0
 """A figure whose upper bound at the target is so many times its lower one is not carried there."""
 MOST_PLAYING_S = 300.0
@@ -115,21 +121,27 @@ def _play(
     places: dict[str, str],
     progress: Callable[[str, float], None],
 ) -> dict[int, Blame]:
-    """All sizes in virtual time, and the target, unless the code of the ranks computes for so long
-    that it cannot be played: then what the two largest sizes say of it. `places` is told where
-    phases begin.
+    """All sizes in virtual time, and the target, unless the code of the ranks computes for so long,
+    or keeps so much, that it cannot be played: then what the two largest sizes say of it. `places`
+    is told where phases begin.
     """
     sizes = [*sorted(spec.n), *_between(max(spec.n), spec.target)]
     blames: dict[int, Blame] = {}
     took_s: list[float] = []
+    grew: list[float] = []
+    free, before = psutil.virtual_memory().available, peak_rss_bytes()
     for n in sizes:
-        if n > max(spec.n) and _expected_s(sizes[: len(took_s)], took_s, n) > MOST_PLAYING_S:
+        played = sizes[: len(took_s)]
+        is_too_long = _expected(played, took_s, n, SHORTEST_S) > MOST_PLAYING_S
+        is_too_large = _expected(played, grew, n, LEAST_GROWN_BYTES) > free * MOST_OF_MEMORY
+        if n > max(spec.n) and (is_too_long or is_too_large):
             blames[spec.target] = carried(blames, spec.target)
             break
         progress(f"virtual time: {n} ranks", sum(blames) / sum(sizes))
         began = process_time()
         blames[n] = blame(spec, n, cluster, places if not blames else None)
         took_s.append(process_time() - began)
+        grew.append(float(peak_rss_bytes() - before))
     return blames
 
 
@@ -143,13 +155,13 @@ def _between(largest: int, target: int) -> list[int]:
     return [n for n in found if n > largest]
 
 
-def _expected_s(sizes: Sequence[int], took_s: Sequence[float], n: int) -> float:
-    """Of CPU, to play `n` ranks, from what the two largest so far took."""
-    if len(sizes) < 2 or took_s[-1] < SHORTEST_S:
+def _expected(sizes: Sequence[int], took: Sequence[float], n: int, least: float) -> float:
+    """What playing `n` ranks takes, from what the two largest so far did; 0 below `least`."""
+    if len(sizes) < 2 or took[-1] < least or took[-2] <= 0:
         return 0.0
     fewer, last = sizes[-2:]
-    slope = max(1.0, log(took_s[-1] / took_s[-2]) / log(last / fewer))
-    return float(took_s[-1] * (n / last) ** slope)
+    slope = max(1.0, log(took[-1] / took[-2]) / log(last / fewer))
+    return float(took[-1] * (n / last) ** slope)
 
 
 def carried(blames: dict[int, Blame], n: int) -> Blame:
@@ -269,7 +281,7 @@ def _warnings(spec: ProfileSpec, is_played: bool) -> list[RunWarning]:
     if not is_played:
         text = (
             f"{spec.target} ranks were not played in virtual time: their code computes for too "
-            "long; what it says of them is carried on from the two largest sizes"
+            "long, or keeps too much; what it says of them is carried on from the two largest sizes"
         )
         warnings.append(RunWarning(code="target-not-played", text=text))
     return warnings

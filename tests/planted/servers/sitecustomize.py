@@ -26,9 +26,7 @@ def _scanning_store() -> None:
     handle = StoreState.handle
 
     def scan(self, client, request):  # type: ignore[no-untyped-def]
-        for key in self._values:
-            if key == b"never":
-                break
+        assert not [key for key in self._values if key.endswith(b"never") or not key]
         return handle(self, client, request)
 
     StoreState.handle = scan  # type: ignore[method-assign]
