@@ -52,8 +52,22 @@ def test_all_pairs_meet() -> None:
     }
 
 
-@pytest.mark.parametrize(("formation", "allgather", "n", "record_bytes"), CASES)
+@pytest.mark.parametrize(
+    ("formation", "allgather", "n", "record_bytes"), [case for case in CASES if case[2] < 1024]
+)
 def test_a_run(formation: str, allgather: str, n: int, record_bytes: int) -> None:
+    check(formation, allgather, n, record_bytes)
+
+
+@pytest.mark.scale
+@pytest.mark.parametrize(
+    ("formation", "allgather", "n", "record_bytes"), [case for case in CASES if case[2] == 1024]
+)
+def test_a_run_of_1024(formation: str, allgather: str, n: int, record_bytes: int) -> None:
+    check(formation, allgather, n, record_bytes)
+
+
+def check(formation: str, allgather: str, n: int, record_bytes: int) -> None:
     workers, schedule = min(n, 2), ALLGATHERS[allgather]
     peers = schedule.peers(n)
     steps = schedule.rounds(n)

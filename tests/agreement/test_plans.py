@@ -101,9 +101,21 @@ def check(result: RunResult, name: str, n: int, steps: int | None = None) -> Non
 
 @pytest.mark.parametrize(
     ("name", "n"),
-    [("nccl-2.22.3", 1), ("pytorch", 1), *((name, n) for name in NAMES for n in (2, 15))],
+    [
+        *(("nccl-2.22.3", 1), ("pytorch", 1), ("pytorch", 15), ("nccl-2.30.7", 15)),
+        *((name, 2) for name in NAMES),
+    ],
 )
 def test_a_whole_initialization(name: str, n: int) -> None:
+    check(emucoll_run("-np", n, "--plan", name), name, n)
+
+
+@pytest.mark.scale
+@pytest.mark.parametrize("name", NAMES)
+def test_a_whole_initialization_of_hosts_that_are_not_full(name: str, bounded_scale: bool) -> None:
+    if bounded_scale:
+        pytest.skip("make test runs two of them")
+    n = 15
     check(emucoll_run("-np", n, "--plan", name), name, n)
 
 

@@ -83,8 +83,8 @@ def test_what_was_planted_is_named_first(
 ) -> None:
     sizes, target = case.sizes, case.target
     if bounded_scale:
-        if case.name not in ("fixed-stagger", "slow-rank"):
-            pytest.skip("two of the twelve in the bounded run")
+        if case.name != "fixed-stagger":
+            pytest.skip("one of the twelve in the bounded run")
         sizes, target = SMALL, 2048
     paths = [str(PLANTED / "servers"), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = {"PYTHONPATH": os.pathsep.join(paths)}
@@ -105,9 +105,10 @@ def test_what_was_planted_is_named_first(
 
 @pytest.mark.timeout(1800)
 def test_where_nothing_was_planted_it_is_the_steps(emucoll: Commands, bounded_scale: bool) -> None:
-    sizes, target = (SMALL, 2048) if bounded_scale else (LARGE, 98_304)
+    if bounded_scale:
+        pytest.skip("minutes")
     told = profiled(
-        emucoll, "--plan", "ncclx", "-np", sizes, "--target", target, "--repeat", 2, "--steps", 16
+        emucoll, "--plan", "ncclx", "-np", LARGE, "--target", 98_304, "--repeat", 2, "--steps", 16
     )
     assert told.exit_code == 0
     verdict = told.document["verdict"]
