@@ -38,8 +38,8 @@ demo: $(VENV)/.installed
 	$(VENV)/bin/emucoll report out/demo
 
 test: $(VENV)/.installed-dev
-	$(PYTEST) -n 3 --dist loadfile -m "not scale and not interop and not waits and not alone" $(PYTEST_ARGS) || $(IF_ANY)
-	$(PYTEST) -n 4 -m waits $(PYTEST_ARGS) || $(IF_ANY)
+	$(PYTEST) -n 2 --dist loadfile -m "not scale and not interop and not waits and not alone" $(PYTEST_ARGS) || $(IF_ANY)
+	$(PYTEST) -n 3 -m waits $(PYTEST_ARGS) || $(IF_ANY)
 	$(PYTEST) -m alone $(PYTEST_ARGS) || $(IF_ANY)
 
 test-scale: $(VENV)/.installed-dev

@@ -21,6 +21,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """More of what `make test` runs a part of is for `make test-scale`, when it runs everything."""
+    for item in items:
+        if item.get_closest_marker("broad") is not None:
+            item.add_marker(pytest.mark.scale)
+            if os.environ.get("EMUCOLL_SCALE") == "ci":
+                item.add_marker(pytest.mark.skip(reason="make test has run others of its kind"))
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The checkout's top folder."""

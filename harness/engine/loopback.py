@@ -30,7 +30,7 @@ from harness.preflight.case import Costs, Gathering, Server
 from harness.preflight.machine import Machine, read_machine
 from harness.report.progress import Progress
 from harness.results.environment import Environment, read_environment
-from harness.results.recording import Recording, save_recording
+from harness.results.recording import Recording, packed_recording
 from harness.results.schema import RunError, RunResult, RunWarning
 from harness.results.storage import (
     Pids,
@@ -256,9 +256,8 @@ def keep(
 ) -> None:
     """Keep it; where that fails the result says so, for it may have taken minutes."""
     try:
-        if recording is not None:
-            save_recording(recording, directory)
-        save(result, times, directory)
+        packed = None if recording is None else packed_recording(recording)
+        save(result, times, directory, packed)
     except UsageError as error:
         result.warnings = [*result.warnings, RunWarning(code="not-saved", text=str(error))]
         if result.ok:

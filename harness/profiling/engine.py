@@ -67,8 +67,10 @@ def profile(
     check_profile(spec)
     cluster = find_cluster(spec.cluster, spec.target)
     environment = read_environment(LOOP)
-    series, totals_s = measure(spec, progress)
-    sampled, warnings = sample(spec, totals_s, progress) if spec.sample else ([], [])
+    measured = measure(spec, progress)
+    series = measured.series
+    sampled, warnings = sample(spec, measured.totals_s, progress) if spec.sample else ([], [])
+    warnings += _saturated(measured.saturated)
     if spec.out is not None and sampled:
         save_samples(Samples(sampled=sampled), os.fspath(spec.out))
     evidence = replace(simulated(spec, progress), series=series, sampled=sampled)
@@ -269,6 +271,17 @@ def _function_figures(sampled: Sequence[Sampled], spec: ProfileSpec) -> list[Gro
             )
         )
     return found
+
+
+def _saturated(sizes: Sequence[int]) -> list[RunWarning]:
+    if not sizes:
+        return []
+    text = (
+        f"at {', '.join(map(str, sizes))} ranks this machine's own CPU was the limit of the runs: "
+        "how long they took says nothing of a cluster, and nothing here rests on it; CPU seconds "
+        "and counts do not suffer"
+    )
+    return [RunWarning(code="saturated", text=text)]
 
 
 def _warnings(spec: ProfileSpec, is_played: bool) -> list[RunWarning]:

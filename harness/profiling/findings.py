@@ -6,7 +6,7 @@ knows messages, and not what code computes. What is carried far is known between
 the lower one shows is a finding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log
 from statistics import median
@@ -70,34 +70,53 @@ class Evidence:
 
 
 def ranked(evidence: Evidence) -> list[Finding]:
-    """The worst at the target first."""
-    spec, total_s = evidence.spec, evidence.at_target.total_s
-    by_part = {(each.entity, each.phase): each for each in evidence.timed}
+    """The worst at the target first. Shares are of what virtual time has for the whole, and of the
+    CPU beside it that was measured to be more.
+    """
+    grown = {metric: growth_of(by_size) for metric, by_size in evidence.series.items()}
+    there = {
+        metric: said
+        for metric, each in grown.items()
+        if (said := each.at(evidence.spec.target)) is not None
+    }
+    more = _more_than_simulated(evidence, there)
+    whole_s = evidence.at_target.total_s + sum(more.values())
     weighed: list[tuple[float, Finding]] = []
-    counted: set[tuple[str, str]] = set()
-    for metric, by_size in evidence.series.items():
-        grown = growth_of(by_size)
-        there = grown.at(spec.target)
-        if there is None:
+    for metric in more:
+        if (least := there[metric].low / whole_s) > LEAST_SHARE:
+            share = there[metric].value / whole_s
+            finding = _of_measured(evidence, metric, grown[metric], there[metric], share)
+            weighed.append((least, finding))
+    for metric, said in there.items():
+        limit = _limit(metric)
+        if limit is None or not _is_more_than_each(grown[metric]):
             continue
-        if metric.resource == "cpu":
-            part = by_part.get((metric.entity, metric.phase))
-            simulated_s = 0.0 if part is None else part.seconds[spec.target]
-            share, least = (
-                seconds / (total_s + seconds - simulated_s) for seconds in (there.value, there.low)
-            )
-            if there.low > MEASURED_MORE * simulated_s and least > LEAST_SHARE:
-                counted.add((metric.entity, metric.phase))
-                weighed.append((least, _of_measured(evidence, metric, grown, there, share)))
-        elif (limit := _limit(metric)) is not None and _is_more_than_each(grown):
-            weight = there.low / spec.target / limit
-            if weight > LEAST_SHARE:
-                weighed.append((weight, _of_measured(evidence, metric, grown, there, None)))
+        weight = said.low / evidence.spec.target / limit
+        if weight > LEAST_SHARE:
+            weighed.append((weight, _of_measured(evidence, metric, grown[metric], said, None)))
+    counted = {metric[:2] for metric in more}
     for each in evidence.timed:
-        share = each.seconds[spec.target] / total_s
+        share = each.seconds[evidence.spec.target] / whole_s
         if share >= LEAST_SHARE and (each.entity, each.phase) not in counted:
             weighed.append((share, _of_time(evidence, each, share)))
     return [finding for _, finding in sorted(weighed, key=lambda one: -one[0])]
+
+
+def _more_than_simulated(
+    evidence: Evidence, there: Mapping[Metric, Extrapolated]
+) -> dict[Metric, float]:
+    """CPU that was measured to be more, at the target, than virtual time has for the same phase: by
+    how much, in seconds.
+    """
+    target, total_s = evidence.spec.target, evidence.at_target.total_s
+    simulated_s = {(each.entity, each.phase): each.seconds[target] for each in evidence.timed}
+    found = {}
+    for metric, said in there.items():
+        has_s = simulated_s.get(metric[:2], 0.0)
+        is_more = said.low > max(MEASURED_MORE * has_s, LEAST_SHARE * total_s)
+        if metric.resource == "cpu" and is_more:
+            found[metric] = said.value - has_s
+    return found
 
 
 def fastest_growing(findings: Sequence[Finding]) -> Finding | None:

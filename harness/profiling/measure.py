@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
+from emucoll.formation.base import count_roots
 from harness.engine.calibrate import RunFailed, Silent
 from harness.engine.loopback import run
 from harness.planned import plan_of
@@ -32,14 +33,21 @@ Series: TypeAlias = dict[Metric, dict[int, list[float]]]
 """By metric and size, one value a repeat."""
 
 
-def measure(
-    spec: ProfileSpec, progress: Callable[[str, float], None]
-) -> tuple[Series, dict[int, float]]:
-    """Run all sizes in turns; also how long the last run of each took, seconds. Raises
-    RunFailed.
-    """
+class Measured(NamedTuple):
+    """All runs."""
+
+    series: Series
+    totals_s: dict[int, float]
+    """How long the last run of each size took."""
+    saturated: list[int]
+    """Sizes at which the cores, or a server of ours, were busy nearly all the time."""
+
+
+def measure(spec: ProfileSpec, progress: Callable[[str, float], None]) -> Measured:
+    """Run all sizes in turns. Raises RunFailed."""
     series: Series = {}
     totals_s: dict[int, float] = {}
+    saturated: set[int] = set()
     total, done = spec.repeat * sum(spec.n), 0
     for repeat in range(spec.repeat):
         for n in spec.n:
@@ -51,8 +59,54 @@ def measure(
             for metric, value in values_of(of_run, result).items():
                 series.setdefault(metric, {}).setdefault(n, []).append(value)
             totals_s[n] = result.total_s or 0.0
+            if result.saturated:
+                saturated.add(n)
             done += n
-    return series, totals_s
+    return Measured(beyond_thresholds(spec, series), totals_s, sorted(saturated))
+
+
+def beyond_thresholds(spec: ProfileSpec, series: Series) -> Series:
+    """Without the sizes that are on another side of a known threshold than the target: no law is
+    carried across one. Below some number of ranks nobody staggers, or there is one root.
+    """
+    regimes = {n: _regime(spec, n) for n in (*spec.n, spec.target)}
+    there = regimes[spec.target]
+    found: Series = {}
+    for metric, by_size in series.items():
+        names = [
+            name
+            for name, (entity, phase) in _THRESHOLDS.items()
+            if entity == metric.entity and metric.phase.startswith(phase)
+        ]
+        kept = {
+            n: values
+            for n, values in by_size.items()
+            if all(regimes[n][name] == there[name] for name in names)
+        }
+        if kept:
+            found[metric] = kept
+    return found
+
+
+_THRESHOLDS = {
+    "staggers": ("rank", "bootstrap.delay"),
+    "several roots": ("store", ""),
+    "several ids": ("rank", "pytorch"),
+}
+"""What of a metric's entity, in phases that begin so, is another thing below a threshold."""
+
+
+def _regime(spec: ProfileSpec, n: int) -> dict[str, bool]:
+    plan = plan_of(spec.run_of(n))
+    formation = plan.formation
+    nroots = count_roots(formation, n, spec.roots)
+    owned = -(-n // max(1, nroots))
+    of_run = spec.run_of(n)
+    last_s = formation.stagger_s(
+        owned - 1, owned, of_run.uid_stagger_threshold, of_run.uid_stagger_rate
+    )
+    several = nroots > 1
+    return {"staggers": last_s > 0, "several roots": several, "several ids": several}
 
 
 def values_of(spec: Spec, result: RunResult) -> dict[Metric, float]:

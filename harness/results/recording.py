@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emucoll.errors import UsageError
-from harness.results.storage import RECORDING_FILE, save_file
+from harness.results.storage import RECORDING_FILE
 
 _SERIES = "series."
 _COLUMNS = ("rank", "phase", "peer", "begin", "end")
@@ -39,18 +39,18 @@ class Recording:
     """
 
 
-def save_recording(recording: Recording, directory: str) -> None:
-    """Write it. Raises UsageError."""
+def packed_recording(recording: Recording) -> bytes:
+    """As the file holds it."""
     packed = io.BytesIO()
     arrays = {name: getattr(recording, name) for name in _COLUMNS}
     for process, columns in recording.series.items():
         arrays |= {f"{_SERIES}{process}.{name}": values for name, values in columns.items()}
     np.savez(packed, names=np.array(recording.names, dtype=np.str_), **arrays)
-    save_file(packed.getvalue(), str(Path(directory) / RECORDING_FILE))
+    return packed.getvalue()
 
 
 def load_recording(directory: str) -> Recording | None:
-    """What `save_recording` wrote there; None where there is none. Raises UsageError for what is
+    """What a run has left there; None where there is none. Raises UsageError for what is
     damaged.
     """
     path = Path(directory) / RECORDING_FILE

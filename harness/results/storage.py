@@ -111,8 +111,10 @@ def save(
     result: RunResult,
     ranks: Mapping[str, npt.NDArray[np.float64]],
     directory: str | os.PathLike[str],
+    recording: bytes | None = None,
 ) -> None:
-    """Write result.json and ranks.npz: per phase an array of seconds whose index is the rank.
+    """Write result.json and ranks.npz: per phase an array of seconds whose index is the rank; and
+    recording.npz, if there is one.
 
     Raises UsageError.
 
@@ -128,6 +130,8 @@ def save(
     try:
         path.mkdir(parents=True, exist_ok=True)
         (path / RESULT_FILE).unlink(missing_ok=True)
+        if recording is not None:
+            _write(path / RECORDING_FILE, recording)
         _write(path / RANKS_FILE, packed.getbuffer())
         _write(path / RESULT_FILE, to_json(result))
     except (OSError, ValueError) as error:

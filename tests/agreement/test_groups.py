@@ -32,9 +32,9 @@ def check_groups(result: RunResult, init: str, members: int) -> None:
     ("init", "what"),
     [
         ("new", "--formation tcpstore"),
-        ("new", "--plan nccl-2.22.3"),
+        pytest.param("new", "--plan nccl-2.22.3", marks=pytest.mark.broad),
         ("split", "--formation nccl-root-2.22"),
-        ("split", "--plan nccl-2.22.3"),
+        pytest.param("split", "--plan nccl-2.22.3", marks=pytest.mark.broad),
         ("split", "--plan nccl-2.27.7"),
         ("ncclx", "--plan nccl-2.27.7"),
     ],

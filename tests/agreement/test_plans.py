@@ -110,13 +110,10 @@ def test_a_whole_initialization(name: str, n: int) -> None:
     check(emucoll_run("-np", n, "--plan", name), name, n)
 
 
-@pytest.mark.scale
+@pytest.mark.broad
 @pytest.mark.parametrize("name", NAMES)
-def test_a_whole_initialization_of_hosts_that_are_not_full(name: str, bounded_scale: bool) -> None:
-    if bounded_scale:
-        pytest.skip("make test runs two of them")
-    n = 15
-    check(emucoll_run("-np", n, "--plan", name), name, n)
+def test_a_whole_initialization_of_hosts_that_are_not_full(name: str) -> None:
+    check(emucoll_run("-np", 15, "--plan", name), name, 15)
 
 
 @pytest.mark.parametrize(("n", "roots"), [(40, 7), (300, None), (129, None)])

@@ -25,15 +25,20 @@ def sent(document: dict[str, Any]) -> dict[str, tuple[int, ...]]:
 @pytest.mark.parametrize(
     "flags",
     [
-        ("--plan", "nccl-2.22.3"),
-        ("--plan", "nccl-2.28.9+multiroot", "--roots", 3),
-        ("--plan", "ncclx"),
         ("--plan", "pytorch"),
         ("--formation", "nccl-root-2.22", "--allgather", "bruck"),
-        ("--allgather", "ring-bidir-headerless", "--record-bytes", 5000),
-        ("--groups", "tp=8,pp=2,dp=2", "--group-init", "new"),
         ("--groups", "tp=8,pp=2,dp=2", "--group-init", "split"),
-        ("--groups", "tp=8,pp=2,dp=2", "--group-init", "ncclx"),
+        *(
+            pytest.param(flags, marks=pytest.mark.broad)
+            for flags in (
+                ("--plan", "nccl-2.22.3"),
+                ("--plan", "nccl-2.28.9+multiroot", "--roots", 3),
+                ("--plan", "ncclx"),
+                ("--allgather", "ring-bidir-headerless", "--record-bytes", 5000),
+                ("--groups", "tp=8,pp=2,dp=2", "--group-init", "new"),
+                ("--groups", "tp=8,pp=2,dp=2", "--group-init", "ncclx"),
+            )
+        ),
     ],
     ids=str,
 )

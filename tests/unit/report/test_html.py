@@ -17,10 +17,10 @@ from harness.profiling.spec import ProfileSpec
 from harness.report.html.page import write_report
 from harness.results.codec import to_json
 from harness.results.profile import Finding, Growing, Link, ProfileResult
-from harness.results.recording import Recording, save_recording
+from harness.results.recording import Recording, packed_recording
 from harness.results.samples import Sampled, Samples, save_samples
 from harness.results.schema import RunResult, RunWarning, failure
-from harness.results.storage import save
+from harness.results.storage import RECORDING_FILE, save
 from tests.unit.report.results import failed_run, phase, whole_run
 
 NASTY = "</script><script>alert(1)</script><b>&amp;\x00\udcff var(--text)"
@@ -50,7 +50,7 @@ def run_in(directory: Path, result: RunResult, recorded: bool = True) -> Path:
                 "worker 1": {"t": np.array([0.1, 0.3]), "formed": np.array([0.0, 20.0])},
             },
         )
-        save_recording(recording, str(directory))
+        (directory / RECORDING_FILE).write_bytes(packed_recording(recording))
     return directory
 
 
