@@ -39,15 +39,15 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	$(PYTEST) -n 2 --dist loadfile -m "not scale and not interop and not waits and not alone" $(PYTEST_ARGS) || $(IF_ANY)
-	$(PYTEST) -n 3 -m waits $(PYTEST_ARGS) || $(IF_ANY)
-	$(PYTEST) -m alone $(PYTEST_ARGS) || $(IF_ANY)
+	$(PYTEST) -n 5 -m waits tests/cli $(PYTEST_ARGS) || $(IF_ANY)
+	$(PYTEST) -m alone tests/cli tests/unit/net $(PYTEST_ARGS) || $(IF_ANY)
 
 test-scale: $(VENV)/.installed-dev
-	EMUCOLL_SCALE=$(SCALE) $(PYTEST) -o faulthandler_timeout=3600 -m scale $(PYTEST_ARGS)
+	EMUCOLL_SCALE=$(SCALE) $(PYTEST) -o faulthandler_timeout=3600 -m scale $(if $(filter ci,$(SCALE)),tests/scale) $(PYTEST_ARGS)
 
 # The [interop] extra stays out: the tests fetch single wheels into EMUCOLL_CACHE and load libnccl from there.
 test-interop: $(VENV)/.installed-dev
-	EMUCOLL_SCALE=$(SCALE) $(PYTEST) -n 2 -o faulthandler_timeout=3600 -m interop $(PYTEST_ARGS)
+	EMUCOLL_SCALE=$(SCALE) $(PYTEST) -n 3 -o faulthandler_timeout=3600 -m interop tests/interop $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check --output-format=concise .
