@@ -4,11 +4,13 @@ at fewer. No time is asserted, only ratios of times of one machine in one hour.
 
 from functools import cache
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from emucoll.formation import FORMATIONS
 from emucoll.plans import PLANS
+from harness.control.sample import sample
 from harness.engine.local import charges
 from harness.groups import GROUP_INITS
 from harness.projection.engine import project
@@ -219,22 +221,25 @@ def test_local_work_is_charged_at_one_ranks_loop() -> None:
     for name in LOOPS:
         phase = phases[name]
         assert phase.kind == "charged"
-        assert phase.mean_s == phase.max_s == pytest.approx(alone[name], rel=1.0)
+        assert phase.mean_s == phase.max_s == pytest.approx(alone[name], rel=2.0)
     assert result.charged_s is not None
     assert result.charged_s >= sum(phases[name].mean_s or 0.0 for name in LOOPS)
 
 
-def test_charged_work_grows_as_n_squared(bounded_scale: bool) -> None:
-    """Doubling n quadruples it within 15 %. Of some times in turns the least counts: the machine's
-    speed changes between two.
+def test_charged_work_grows_as_n_squared() -> None:
+    """Doubling n quadruples what a rank is charged within 15 %: what is timed, in turns in one
+    process, for the machine's speed changes from one second to the next.
     """
-    seconds: dict[int, list[float]] = {4096: [], 8192: []}
-    for _ in range(2 if bounded_scale else 6):
-        for nranks, times in seconds.items():
-            spec = Spec(nranks=nranks, plan="nccl-2.22.3", formation="nccl-root-2.22")
-            times.append(sum(charges(spec)[name] for name in LOOPS))
-    few, many = map(min, seconds.values())
-    assert 4 * 0.85 <= many / few <= 4 * 1.15, seconds
+    ratios = []
+    for _ in range(9):
+        few, many = (
+            sum(sample(spec)[name] for name in LOOPS)
+            for spec in (
+                Spec(nranks=n, plan="nccl-2.22.3", formation="nccl-root-2.22") for n in (4096, 8192)
+            )
+        )
+        ratios.append(many / few)
+    assert 4 * 0.85 <= median(ratios) <= 4 * 1.15, ratios
 
 
 def test_pytorch_fetches_every_id_from_one_store(bounded_scale: bool) -> None:
