@@ -1,6 +1,7 @@
 """Formations and plans that scale badly, each in one way. Runs name them `bottlenecks:NAME`."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 from emucoll.formation.base import accept_bootstrap, connect_bootstrap
 from emucoll.formation.store_client import StoreClient
@@ -136,23 +137,15 @@ class FullMesh(TcpStoreRing):
         return await super().form(rank, job)
 
 
-@dataclass
-class _Kept:
-    """What a rank never gives back."""
-
-    data: bytearray = field(default_factory=bytearray)
-
-    def close(self) -> None:
-        self.data.clear()
+_KEPT: WeakKeyDictionary[Job, list[bytearray]] = WeakKeyDictionary()
 
 
 class ResultPerRank(TcpStoreRing):
-    """Each rank keeps 16 KiB of every rank."""
+    """Each rank keeps 16 KiB of every rank, as long as its job is there."""
 
     async def form(self, rank: Rank, job: Job) -> Ring:
         ring = await super().form(rank, job)
-        kept = _Kept(bytearray(b"\1") * (KEPT_BYTES * job.nranks))
-        rank.kept = (*rank.kept, kept)
+        _KEPT.setdefault(job, []).append(bytearray(b"\1") * (KEPT_BYTES * job.nranks))
         return ring
 
 

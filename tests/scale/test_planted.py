@@ -65,7 +65,7 @@ CASES = (
          "rank", "bootstrap.poll", "cpu", {"n²", "n² log n"}),
     Case("connection-per-message", SMALL, formation("ConnectionPerMessage"),
          "rank", "all", "connections", {"n²"}, known="connections grow"),
-    Case("result-per-rank", SMALL, formation("ResultPerRank"),
+    Case("result-per-rank", MIDDLE, formation("ResultPerRank"),
          "rank", "all", "memory", {"n²"}, known="each rank keeps"),
     Case("slow-rank", SMALL, formation("SlowRank"),
          "rank 7", "bootstrap.create", "wait", {"constant"}),
