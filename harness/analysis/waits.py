@@ -8,12 +8,13 @@ is known from its sender's spans alone. Pure.
 """
 
 from collections.abc import Set
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from emucoll.spans import NO_PEER, PEER_ALL, PEER_ROOT, PEER_STORE
+from harness.analysis import heat
 
 _SERVERS = {PEER_ROOT: "root", PEER_STORE: "store"}
 
@@ -32,15 +33,11 @@ class Waited(NamedTuple):
     until_s: float
 
 
-class Spans(NamedTuple):
-    """One entry a span, of all ranks, as `harness.results.recording.Recording` has them."""
+class Spans(heat.Spans, Protocol):
+    """With whom each waited for."""
 
-    names: list[str]
-    rank: npt.NDArray[np.int32]
-    phase: npt.NDArray[np.uint16]
-    peer: npt.NDArray[np.int32]
-    begin: npt.NDArray[np.float64]
-    end: npt.NDArray[np.float64]
+    @property
+    def peer(self) -> npt.NDArray[np.int32]: ...  # noqa: D102
 
 
 class _Leaf(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from harness.analysis.waits import Spans, chain
+from harness.analysis.waits import chain
 from harness.planned import plan_of
 from harness.results.profile import Link
 from harness.results.recording import Recording
@@ -53,7 +53,6 @@ def links(stretches: Iterable[Stretch], total_s: float) -> list[Link]:
 
 def links_of_run(spec: Spec, recording: Recording) -> list[Link]:
     """Whom everybody waited for in a run that was recorded, in either world."""
-    columns = (recording.rank, recording.phase, recording.peer, recording.begin, recording.end)
     gathers = {each.phase for each in plan_of(spec).gathers}
-    stretches = chain(Spans(recording.names, *columns), gathers)
+    stretches = chain(recording, gathers)
     return links(stretches, stretches[-1].until_s if stretches else 0.0)

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 
 from emucoll.spans import NO_PEER, PEER_ALL, PEER_ROOT, PEER_STORE
-from harness.analysis.waits import Spans, Waited, chain
+from harness.analysis.waits import Waited, chain
+from harness.results.recording import Recording
 
 Row = tuple[int, str, int, float, float]
 
 
-def spans_of(*rows: Row) -> Spans:
+def spans_of(*rows: Row) -> Recording:
     """Rank, phase, peer, begin, end; in the order of their ends."""
     rows = tuple(sorted(rows, key=lambda row: row[4]))
     names = list(dict.fromkeys(row[1] for row in rows))
-    return Spans(
+    return Recording(
         ["loop", *names],
         np.array([row[0] for row in rows], dtype=np.int32),
         np.array([1 + names.index(row[1]) for row in rows], dtype=np.uint16),
