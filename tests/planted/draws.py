@@ -24,12 +24,15 @@ TARGET = 1024
 UNSPOILED_S = {
     "nccl-2.22.3": 1.5,
     "nccl-2.27.7": 0.4,
-    "nccl-2.28.9": 0.3,
-    "nccl-2.30.7": 0.3,
+    "nccl-2.28.9": 0.4,
+    "nccl-2.30.7": 0.4,
     "nccl-2.30.7+multiroot": 0.3,
     "ncclx": 0.6,
 }
 """At most what a plan takes at the target without any."""
+STEPS = ("rank", "AllGathers")
+OWN = dict.fromkeys(UNSPOILED_S, STEPS) | {"nccl-2.22.3": ("rank", "bootstrap.delay")}
+"""What dominates a plan without any: all else is an alarm."""
 ITERATION_S = 0.7e-9
 """What the clusters' profiles charge for a loop's iteration, about."""
 

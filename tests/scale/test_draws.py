@@ -12,7 +12,7 @@ from harness.profiling.engine import profile, simulated
 from harness.profiling.findings import ranked
 from harness.profiling.spec import ProfileSpec
 from harness.results.profile import Finding
-from tests.planted.draws import TARGET, Drawn, drawn
+from tests.planted.draws import OWN, TARGET, Drawn, drawn
 
 pytestmark = pytest.mark.scale
 
@@ -38,7 +38,7 @@ def is_right(what: Drawn, verdict: Finding | None) -> bool:
     if verdict is None:
         return False
     if not what.bottlenecks:
-        return not any(verdict.phase.endswith(each) for each in ("stagger", "rounds", "loop"))
+        return (verdict.entity, verdict.phase) == OWN[what.plan]
     worst = what.bottlenecks[0]
     entity = "rank 5" if worst.kind == "slow rank" else "rank"
     return (
